@@ -1,4 +1,4 @@
-"""What every test may ask for: one embedded stack for the whole session, exported as environment variables."""
+"""Fixtures of all tests: one embedded stack per session, exported as environment variables."""
 
 import gc
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from kfm_pipelines_tests.fixtures.sites.home_fixtures import home, new_home
 from kfm_pipelines_tests.fixtures.sites.homes import temporary_home
 from kfm_pipelines_tests.fixtures.sites.shared_site import untouched
 from kfm_pipelines_tests.fixtures.sites.site import Site, create_template, opened_site
+from kfm_pipelines_tests.fixtures.skip_hints import describe_skips
 from kfm_pipelines_tests.fixtures.stores.stores import bucket, store
 
 __all__ = [
@@ -33,14 +34,14 @@ __all__ = [
     "untouched",
 ]
 
-# The same examples on every machine and every run: what fails in one place can be looked at in another.
+# The same examples on every machine and in every run, so that a failure can be reproduced.
 hypothesis_settings.register_profile("kfm", derandomize=True, deadline=None)
 hypothesis_settings.load_profile("kfm")
 
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
-    """A real Postgres and a real emulator of our own, whatever the shell points to."""
+    """Starts a real Postgres and AWS emulator, whatever the shell points to."""
     with (
         temporary_home() as home,
         open_stack(home, environ={}) as opened,
@@ -51,18 +52,16 @@ def stack() -> Iterator[Stack]:
         patch.delenv("AWS_PROFILE", raising=False)
         for client in (s3_client, secrets_client, sns_client, sqs_client):
             client.cache_clear()
-        _let_postgres_forget(opened.environment["KFM_POSTGRES_URL"])
+        _turn_off_durability(opened.environment["KFM_POSTGRES_URL"])
         yield opened
 
 
-def _let_postgres_forget(url: str) -> None:
-    """The tests kill everything but this server, so what it would lose in a power cut is no loss; it is faster so.
-
-    Nor has it to tidy up: it would visit every database of every test again and again."""
+def _turn_off_durability(url: str) -> None:
+    """Turns off durability, because no test kills this server, and vacuuming, which would visit every database."""
     with psycopg.connect(url, autocommit=True) as connection:
         for setting in ("fsync", "synchronous_commit", "full_page_writes", "autovacuum"):
             connection.execute(f"ALTER SYSTEM SET {setting} = off")
-        connection.execute("ALTER SYSTEM SET checkpoint_flush_after = 0")  # every database begins with a checkpoint
+        connection.execute("ALTER SYSTEM SET checkpoint_flush_after = 0")
         connection.execute("SELECT pg_reload_conf()")
 
 
@@ -73,17 +72,17 @@ def site_template(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> str
 
 @pytest.fixture
 def site(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
-    """A whole installation of its own, see `Site`."""
+    """Opens an installation for one test, see `Site`."""
     with opened_site(tmp_path / "site", stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
         yield opened
 
 
-# The longest first: begun last, one of them would keep a single process busy when the others are done.
+# These go first: started last, one of them would keep a single process busy while the others are done.
 LONGEST = ("load/test_storm.py", "test_runbooks.py", "test_demo_and_up.py", "test_daemon.py")
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded by now stays. Looking through all of it for garbage again and again took a while."""
+    """Excludes everything loaded so far from garbage collection, which would scan it again and again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -91,3 +90,13 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not str(item.path).endswith(LONGEST))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists why tests were skipped, with a hint for each reason."""
+    reports = terminalreporter.stats.get("skipped", [])
+    lines = describe_skips(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))
+    if lines:
+        terminalreporter.section("skipped tests")
+        for line in lines:
+            terminalreporter.line(line)

@@ -1,4 +1,4 @@
-"""The `kfm` command. Every command takes --json; an error is one sentence and exit code 1, wrong usage is 2."""
+"""The `kfm` command. Every command has --json; an error is one sentence with exit code 1, wrong usage 2."""
 
 from kfm_pipelines.cli.main import main
 

@@ -1,16 +1,14 @@
-"""`kfm datasets`: what is declared, and whether a declaration is right. That needs no database and no cloud; how far a
-candidate has come does (`canary`)."""
+"""`kfm datasets`: lists and checks declarations, without a database or cloud services; candidates and schemas."""
 
 from pathlib import Path
 
 import click
-from rich.table import Table
 
 from kfm_pipelines.care.governance import authority_of, load_authorities
 from kfm_pipelines.care.policies import load_policy, refuse_if_mismatched, refuse_policy_change
 from kfm_pipelines.care.published_table import published_table
-from kfm_pipelines.console.output import console, json_option, print_json
-from kfm_pipelines.declarations.dataset import Dataset, load_dataset, load_datasets
+from kfm_pipelines.console.output import console, format_count, json_option, print_table, respond
+from kfm_pipelines.declarations.dataset import Dataset, Datasets, load_dataset, load_datasets
 from kfm_pipelines.gates.cli import approve_schema
 from kfm_pipelines.gates.expectations import suites_of
 from kfm_pipelines.operations.canary.candidate import load_candidate, load_candidates
@@ -23,34 +21,34 @@ def datasets() -> None:
     """The declared datasets."""
 
 
-for command in (canary, promote):
+for command in (canary, promote, approve_schema):
     datasets.add_command(command)
 
 
 @datasets.command("list")
 @json_option
 def list_datasets(as_json: bool) -> None:
-    """List every declared dataset with its key, its input and its policy."""
+    """List all datasets with their key, input and policy."""
     declared = load_datasets(resources_directory())
-    if as_json:
-        print_json({"datasets": [_describe(dataset) for dataset in declared.values()]})
-        return
-    table = Table("dataset", "key", "input", "policy", "owners")
+    document = {"datasets": [_describe(dataset) for dataset in declared.values()]}
+    respond(document, lambda: _display_datasets(declared), as_json=as_json)
+
+
+def _display_datasets(declared: Datasets) -> None:
+    rows = []
     for dataset in declared.values():
-        described = _describe(dataset)
-        where = f"s3://{dataset.input.bucket}/{dataset.input.prefix}"
-        table.add_row(dataset.dataset, described["key"], where, dataset.policy, ", ".join(dataset.owners))
-    console.print(table)
+        place = f"s3://{dataset.input.bucket}/{dataset.input.prefix}"
+        rows.append((dataset.dataset, _describe(dataset)["key"], place, dataset.policy, ", ".join(dataset.owners)))
+    print_table(("dataset", "key", "input", "policy", "owners"), rows)
 
 
 @datasets.command()
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
 def check(file: Path | None, as_json: bool) -> None:
-    """Check one declaration FILE, or all: that they agree with each other, their candidates, their policies, their
-    suites and those who decide."""
+    """Check one declaration FILE, or all, against candidates, policies, suites and authorities."""
     resources = resources_directory()
-    checked, candidates = _load_one(resources, file) if file else _load_all(resources)
+    checked, candidates = _load(resources, file)
     authorities = load_authorities(resources)
     for dataset in (*checked, *candidates):
         policy = load_policy(resources, dataset.policy)
@@ -62,25 +60,22 @@ def check(file: Path | None, as_json: bool) -> None:
         refuse_policy_change(policies[candidate.dataset], candidate)
     names = [dataset.dataset for dataset in checked]
     versions = [f"{candidate.dataset}@{candidate.key.transform_version}" for candidate in candidates]
-    if as_json:
-        print_json({"ok": True, "datasets": names, "candidates": versions})
-        return
-    console.print(f"{len(names)} right: {', '.join(names)}")
+    document = {"ok": True, "datasets": names, "candidates": versions}
+    respond(document, lambda: _display_checked(names, versions), as_json=as_json)
+
+
+def _display_checked(names: list[str], versions: list[str]) -> None:
+    console.print(f"{format_count(len(names), 'dataset')} valid: {', '.join(names)}")
     if versions:
-        console.print(f"{len(versions)} candidates right: {', '.join(versions)}")
+        console.print(f"{format_count(len(versions), 'candidate')} valid: {', '.join(versions)}")
 
 
-def _load_one(resources: Path, file: Path) -> tuple[list[Dataset], list[Dataset]]:
+def _load(resources: Path, file: Path | None) -> tuple[list[Dataset], list[Dataset]]:
+    if file is None:
+        declared = load_datasets(resources)
+        return list(declared.values()), load_candidates(resources, declared)
     dataset = load_dataset(file)
     return [dataset], [load_candidate(resources, dataset, dataset.canary)] if dataset.canary else []
-
-
-def _load_all(resources: Path) -> tuple[list[Dataset], list[Dataset]]:
-    declared = load_datasets(resources)
-    return list(declared.values()), load_candidates(resources, declared)
-
-
-datasets.add_command(approve_schema)
 
 
 def _describe(dataset: Dataset) -> dict[str, str]:

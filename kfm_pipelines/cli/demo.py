@@ -1,5 +1,5 @@
-"""`kfm demo`: a day of streamflow, a week's drought, a month's heritage register; from object to published Item, or to
-the reviewer it awaits, through everything real, with every event twice."""
+"""`kfm demo`: publishes a day of streamflow, a week of drought and a month of heritage sites on the real stack, with
+every event sent twice."""
 
 import os
 import time
@@ -12,32 +12,33 @@ from typing import Any
 import click
 
 from kfm_pipelines.care.review.tables import pending_reviews
-from kfm_pipelines.console.output import console, json_option, print_json, progress, stderr_console
+from kfm_pipelines.console.output import console, format_count, json_option, progress, respond, stderr_console
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.dispatch.tables import open_dispatches
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.local.dagster import is_serving, serve_dagster
+from kfm_pipelines.local.dagster import serve_dagster
+from kfm_pipelines.local.process import is_running
 from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.operations.status.tables import keys_in_progress, queue_totals, revisions_of
 from kfm_pipelines.producer.cli import SampleRequest, emit_samples
-from kfm_pipelines.producer.routes import Route, sender_for_route
+from kfm_pipelines.producer.routes import sender_for_route
 from kfm_pipelines.services import Services
 
 DATASET = "usgs/streamflow"
 START = datetime(2025, 12, 4, tzinfo=UTC)
-# The FIFO queue tells two equal messages by their bodies and delivers one, so that with S3's own notice it is two.
-OTHER_SAMPLES: tuple[tuple[str, datetime, int, Route], ...] = (
-    ("drought/tribal-areas", datetime(2025, 6, 24, tzinfo=UTC), 1, "fifo"),
-    ("heritage/sites", datetime(2026, 5, 1, tzinfo=UTC), 1, "s3"),
+# A FIFO queue delivers one of two equal messages; S3's own notification is the second.
+OTHER_SAMPLES = (
+    SampleRequest("drought/tribal-areas", datetime(2025, 6, 24, tzinfo=UTC), 1, copies=1, route="fifo"),
+    SampleRequest("heritage/sites", datetime(2026, 5, 1, tzinfo=UTC), 1, copies=1, route="s3"),
 )
 
 
 @click.command()
-@click.option("--windows", default=24, show_default=True, type=click.IntRange(1, 5000), help="How many hours.")
-@click.option("--timeout", default=280, show_default=True, type=click.IntRange(10), help="Give up after seconds.")
+@click.option("--windows", default=24, show_default=True, type=click.IntRange(1, 5000), help="Number of hours.")
+@click.option("--timeout", default=280, show_default=True, type=click.IntRange(10), help="Seconds to wait at most.")
 @json_option
 def demo(windows: int, timeout: int, as_json: bool) -> None:
-    """Start the embedded stack, publish sample events, run them to published output, say what and where."""
+    """Start the embedded stack, process sample events and report what was published where."""
     _display_note("starting Postgres, S3, SNS and SQS on this machine", as_json)
     with open_services() as services, _serve_dagster_if_needed(services, as_json):
         before = _queue_totals(services)
@@ -46,47 +47,34 @@ def demo(windows: int, timeout: int, as_json: bool) -> None:
         with progress("keys done", len(keys), quiet=as_json) as show:
             _wait(services, keys, before["received"] + 2 * len(keys), time.monotonic() + timeout, show)
         summary = _summarise(services, keys, already, before)
-        emit_gauges(services, at_once=True)  # so that kfm status knows how it went
-    if as_json:
-        print_json(summary)
-    else:
-        _display_summary(summary)
+        emit_gauges(services, at_once=True)  # so that kfm status is up to date
+    respond(summary, lambda: _display_summary(summary), as_json=as_json)
     if summary["published_keys"] + len(summary["awaiting_review"]) < len(keys):
         raise click.exceptions.Exit(1)
 
 
 def _emit(services: Services, windows: int, as_json: bool) -> list[str]:
-    """Upload the samples and tell of each twice; return the keys they belong to."""
-    keys: list[str] = []
-    every = [
-        SampleRequest(DATASET, START, windows, copies=1),
-        *(SampleRequest(dataset, start, count, copies=1, route=road) for dataset, start, count, road in OTHER_SAMPLES),
-    ]
+    """Uploads the samples, sends each event a second time, and returns their keys."""
+    every = [SampleRequest(DATASET, START, windows, copies=1), *OTHER_SAMPLES]
     total = sum(samples.windows for samples in every)
     with progress("objects uploaded, each event sent twice", total, quiet=as_json) as show:
+        keys: list[str] = []
         for samples in every:
-            way = sender_for_route(services, samples.route, "topic", services.datasets[samples.dataset].pipeline)
-            keys += emit_samples(services, samples, way, _offset_progress(len(keys), show))
-    return keys
+            sender = sender_for_route(services, samples.route, "topic", services.datasets[samples.dataset].pipeline)
+            keys += emit_samples(services, samples, sender, lambda number: show(len(keys) + number))  # noqa: B023
+        return keys
 
 
 def _queue_totals(services: Services) -> Counter[str]:
-    """Of all queues: what S3 does not tell twice comes by another road."""
-    totals: Counter[str] = Counter()
-    for intake in services.intakes:
-        totals.update(queue_totals(services.database, intake.queue.name))
-    return totals
-
-
-def _offset_progress(done: int, show: Callable[[int], None]) -> Callable[[int], None]:
-    return lambda number: show(done + number)
+    """Returns the totals of all queues, because duplicates may arrive on another one."""
+    return sum((Counter(queue_totals(services.database, one.queue.name)) for one in services.intakes), Counter())
 
 
 @contextmanager
 def _serve_dagster_if_needed(services: Services, as_json: bool) -> Iterator[None]:
-    """Dagster of our own, unless `kfm up` is serving it for this home already."""
+    """Starts Dagster unless `kfm up` already runs it for this home."""
     home = services.settings.home
-    if is_serving(home):
+    if is_running(home, "dagster"):
         yield
         return
     _display_note("starting Dagster's UI and daemon", as_json)
@@ -95,12 +83,12 @@ def _serve_dagster_if_needed(services: Services, as_json: bool) -> Iterator[None
 
 
 def _wait(services: Services, keys: list[str], messages: int, deadline: float, show: Callable[[int], None]) -> None:
-    """Until every message was received and none of the keys has anything left to do."""
+    """Waits until every message was received and all keys are done."""
     while True:
         open_keys = keys_in_progress(services.database, keys)
         received = _queue_totals(services)["received"]
         show(len(keys) - len(open_keys) if received >= messages else 0)
-        # The run writes its last words after its last key; leave when Dagster knows that it has ended.
+        # A run writes its last events after its last key; wait until Dagster has recorded its end.
         if received >= messages and not open_keys and not open_dispatches(services.database):
             return
         if time.monotonic() > deadline:
@@ -130,20 +118,20 @@ def _summarise(services: Services, keys: list[str], already: dict[str, int], bef
 def _display_summary(summary: dict[str, Any]) -> None:
     new = summary["published_now"]
     if new:
-        console.print(f"{new} keys published, from object to STAC Item")
+        console.print(f"{format_count(new, 'key')} published, from object to STAC Item")
     else:
-        console.print(f"nothing new to publish: {summary['published_keys']} keys are unchanged since the last time")
-    console.print(f"{summary['duplicates_ignored']} duplicates ignored, of {summary['messages']} messages received")
+        console.print(f"nothing new to publish: {format_count(summary['published_keys'], 'key')} unchanged")
+    duplicates = format_count(summary["duplicates_ignored"], "duplicate")
+    console.print(f"{duplicates} ignored, of {format_count(summary['messages'], 'message')} received")
     for key in summary["awaiting_review"]:
-        console.print(f"1 key awaits review, because its places are sensitive: kfm review show {key}")
+        console.print(f"1 key awaits review because its places are sensitive: kfm review show {key}")
     console.print(f"Parquet      {_relative_path(summary['parquet'])}")
     console.print(f"Catalog      {_relative_path(summary['catalog'])}")
-    console.print("See it run   .venv/bin/kfm up   (Dagster UI), .venv/bin/kfm status")
+    console.print("Next         .venv/bin/kfm up (Dagster UI), .venv/bin/kfm status")
 
 
 def _relative_path(url: str) -> str:
-    path = url.removeprefix("file://")
-    return os.path.relpath(path) if url.startswith("file://") else url
+    return os.path.relpath(url.removeprefix("file://")) if url.startswith("file://") else url
 
 
 def _display_note(text: str, as_json: bool) -> None:

@@ -1,11 +1,12 @@
-"""The command group, and what every command shares: one sentence for an error, no traceback."""
+"""The command group; turns errors of all commands into one sentence without a traceback."""
 
 import logging
 import os
+import signal
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,12 +21,6 @@ from kfm_pipelines.console.session import Session
 from kfm_pipelines.dispatch.cli import drain, work
 from kfm_pipelines.energy.cli import energy
 from kfm_pipelines.errors import KfmError
-
-if TYPE_CHECKING:
-    import dagster as dg
-
-    from kfm_pipelines.dispatch.chores import Chores
-
 from kfm_pipelines.operations.dead_letters.cli import dlq
 from kfm_pipelines.operations.doctor.cli import doctor
 from kfm_pipelines.operations.kill_switch.cli import kill, unkill
@@ -40,6 +35,9 @@ from kfm_pipelines.producer.cli import emit
 from kfm_pipelines.watermarks.cli import watermark
 from kfm_pipelines.watermarks.late_cli import late
 
+if TYPE_CHECKING:
+    import dagster as dg
+
 
 def _definitions(resources: Path) -> "dg.Definitions":
     from kfm_pipelines.definitions import build_definitions
@@ -47,7 +45,7 @@ def _definitions(resources: Path) -> "dg.Definitions":
     return build_definitions(resources)
 
 
-def _chores() -> "Chores":
+def _chores() -> Any:
     from kfm_pipelines.definitions import CHORES
 
     return CHORES
@@ -60,7 +58,7 @@ def kfm(context: click.Context) -> None:
     """Governed, event-driven ingestion of the Kansas Frontier Matrix.
 
     Without KFM_POSTGRES_URL and AWS_ENDPOINT_URL a command uses the embedded stack in .kfm: the one that `kfm up` runs,
-    or one of its own for as long as it needs it.
+    or its own while it runs.
     """
     context.obj = Session(open_services, _definitions, _chores)
 
@@ -74,6 +72,7 @@ for command in (
 
 def main() -> None:
     """Entry point of the `kfm` command."""
+    _accept_stop_signals()
     _quiet_libraries()
     try:
         sys.exit(kfm.main(standalone_mode=False))
@@ -87,23 +86,29 @@ def main() -> None:
         click.echo(f"kfm: {error}", err=True)
         sys.exit(1)
     except BrokenPipeError:
-        # Whoever read our output has seen enough; nothing more can be written, not even at exit.
+        # The reader has closed the pipe; nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 
+def _accept_stop_signals() -> None:
+    """Lets SIGINT and SIGTERM end a command that a script started in its background, where shells ignore them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def _quiet_libraries() -> None:
-    """A person at a terminal reads our lines; what libraries think about themselves is for developers."""
+    """Keeps warnings and logs of libraries off the terminal unless KFM_DEBUG is set."""
     if not os.environ.get("KFM_DEBUG"):
         warnings.simplefilter("ignore")
-        # Python shows on stderr what no handler takes.
+        # Without a handler Python prints log records on stderr.
         logging.getLogger().addHandler(logging.NullHandler())
         logging.setLoggerClass(HierarchyLogger)
 
 
 class HierarchyLogger(logging.Logger):
-    """Silent unless it is one of Python's tree of loggers: Dagster makes others, for one run, to print what its own
-    handlers are told anyway."""
+    """Drops records of loggers outside Python's hierarchy: Dagster creates one per run that prints what its own
+    handlers already record."""
 
     def handle(self, record: logging.LogRecord) -> None:
         if self.parent is not None:

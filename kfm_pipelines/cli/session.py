@@ -1,4 +1,4 @@
-"""What a command works on: the services of the environment, or the embedded stack, brought up to date."""
+"""Opens the services for a command: those of the environment, or the embedded stack."""
 
 import os
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from kfm_pipelines.telemetry.logs.configure import configure_logs
 
 @contextmanager
 def open_services(*, prepared: bool = True) -> Iterator[Services]:
-    """The services for one command. `prepared` migrates the database and, on an emulator, creates what is missing."""
+    """Opens the services. `prepared` migrates the database and, on an emulator, creates missing resources."""
     home = home_directory(os.environ)
     embedded = not os.environ.get("KFM_POSTGRES_URL")
     if embedded:
-        # The embedded stack has a Dagster instance of its own; another project's must not get our runs.
+        # The embedded stack has its own Dagster instance; another project's must not get our runs.
         os.environ.pop("DAGSTER_HOME", None)
     with open_stack(home) as stack:
         os.environ.update(stack.environment)

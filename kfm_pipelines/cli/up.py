@@ -1,10 +1,11 @@
-"""`kfm up`: everything running, for a person to look at, until Ctrl-C."""
+"""`kfm up`: runs everything until Ctrl-C."""
 
 import os
+from collections.abc import Mapping
 
 import click
 
-from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.output import console, json_option, respond
 from kfm_pipelines.console.session import open_services, stop_on_signal
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import serve_dagster
@@ -25,21 +26,16 @@ def up(port: int | None, as_json: bool) -> None:
         ) as metrics,
         serve_dagster(services.settings.home, os.environ, port) as server,
     ):
-        places = {
-            "ui": server.url,
-            "metrics": metrics,
-            "store": services.store.url,
-            "home": str(services.settings.home),
-        }
-        if as_json:
-            print_json(places)
-        else:
-            console.print(f"Dagster UI   {server.url}")
-            console.print(f"Metrics      {metrics}")
-            console.print(f"Store        {services.store.url}")
-            console.print("In another terminal: kfm emit, kfm status. Ctrl-C stops everything.")
+        home = str(services.settings.home)
+        places = {"ui": server.url, "metrics": metrics, "store": services.store.url, "home": home}
+        respond(places, lambda: _display_places(places), as_json=as_json)
         while not stop.wait(1.0):
             if not server.process.alive:
-                raise ServiceUnavailable(f"Dagster has ended; its log is {server.process.log}")
+                raise ServiceUnavailable(f"Dagster ended; its log is {server.process.log}")
     if not as_json:
         console.print("stopped")
+
+
+def _display_places(places: Mapping[str, str]) -> None:
+    console.print(f"Dagster UI   {places['ui']}\nMetrics      {places['metrics']}\nStore        {places['store']}")
+    console.print("In another terminal: kfm emit, kfm status. Ctrl-C stops everything.")

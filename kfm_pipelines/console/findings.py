@@ -1,4 +1,4 @@
-"""Findings of gates, for people at a terminal."""
+"""Displays findings of gates."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,6 @@ from kfm_pipelines.text import make_printable
 
 
 def display_findings(findings: Sequence[Mapping[str, Any]]) -> None:
-    """Each with what was expected, what was found, and what to do about it."""
     if not findings:
         return
     console.print("findings", style="bold")
@@ -17,7 +16,7 @@ def display_findings(findings: Sequence[Mapping[str, Any]]) -> None:
 
 
 def display_finding(finding: Mapping[str, Any], prefix: str = "") -> None:
-    """One finding, after what it is about. Columns of a table would break the paths in it apart."""
+    """Displays one finding as lines, because columns of a table would break paths apart."""
     rule = f"{finding['severity']}, {finding['gate']} gate, {finding['rule']}"
     _print_line(f"  {prefix}{rule}: {finding['subject']}: expected {finding['expected']}, found {finding['measured']}")
     if finding["sample"]:

@@ -1,4 +1,4 @@
-"""How dead letters are chosen on the command line: the same words for every command."""
+"""Option types and options that several commands share."""
 
 import getpass
 import re
@@ -14,19 +14,19 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Age(click.ParamType):  # type: ignore[type-arg]
-    """A length of time like 90s, 15m, 2h or 7d."""
+    """A duration such as 90s, 15m, 2h or 7d."""
 
     name = "age"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         found = _AGE.fullmatch(str(value))
         if found is None:
-            self.fail(f"{value!r} is no length of time; write 90s, 15m, 2h or 7d", param, ctx)
+            self.fail(f"{value!r} is not a duration; write 90s, 15m, 2h or 7d", param, ctx)
         return float(int(found["number"]) * _SECONDS[found["unit"]])
 
 
 class StorableText(click.ParamType):  # type: ignore[type-arg]
-    """Text as the database can keep and compare it, whatever bytes the shell passed on."""
+    """Text in the form that the database can store and compare, whatever bytes the shell passed."""
 
     name = "text"
 
@@ -35,33 +35,32 @@ class StorableText(click.ParamType):  # type: ignore[type-arg]
 
 
 class Reason(StorableText):
-    """Text that says something."""
+    """Text that is not blank."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         reason = super().convert(value, param, ctx)
         if not reason.strip():
-            self.fail("it is empty; whoever looks at the decision later has nothing else to go by", param, ctx)
+            self.fail("it is empty; the audit needs to know why", param, ctx)
         return reason
 
 
 def user_name(option: str) -> Callable[[], str]:
-    """Who is logged in, as the default of this option."""
+    """Returns a default for this option: the name of the user who is logged in."""
 
     def name() -> str:
         try:
             return getpass.getuser()
         except (KeyError, OSError):
-            raise click.UsageError(f"this machine does not know your name; say it with {option}") from None
+            raise click.UsageError(f"this machine does not know your name; give it with {option}") from None
 
     return name
 
 
+by_option = click.option(
+    "--by", type=StorableText(), default=user_name("--by"), show_default="your user name", help="Who decides."
+)
+
+
 def actor_and_reason_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--by", type=StorableText(), default=user_name("--by"), show_default="your user name", help="Who says so."
-        ),
-        click.option("--reason", type=Reason(), required=True, help="Why; kept for ever and shown to everybody."),
-    ):
-        command = option(command)
-    return command
+    reason = click.option("--reason", type=Reason(), required=True, help="Why; kept in the audit, visible to everyone.")
+    return reason(by_option(command))

@@ -1,4 +1,4 @@
-"""How a command speaks: tables and bars to a person, one JSON document to a program."""
+"""Output of commands: tables and progress bars for people, one JSON document for programs."""
 
 import json
 import time
@@ -19,10 +19,10 @@ SECONDS_BETWEEN_LINES = 2.0
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 
-# What others wrote is shown as it is: brackets are no markup, and the :key: in a name is no picture.
+# Values are printed as they are: brackets are not markup, and :key: is not an emoji.
 console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 if not console.is_terminal:
-    console.width = 200  # nobody to fit a window for; whoever reads a pipe wants whole values
+    console.width = 200  # a pipe has no window to fit into
 stderr_console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
@@ -39,10 +39,10 @@ def respond(document: Mapping[str, Any], display: Callable[[], None], *, as_json
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints rows under these headings; prints nothing when there are none."""
+    """Prints rows under these headings; prints nothing when there are none. Keys and identities are never wrapped."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in ("identity", "key"))
     for row in rows:
         table.add_row(*(make_printable(_format_cell(value)) for value in row))
     if table.row_count:
@@ -57,7 +57,7 @@ def _format_cell(value: object) -> str:
 
 @contextmanager
 def progress(title: str, total: int | None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, plain lines when somebody else reads; always on stderr, so that output stays clean."""
+    """Displays a bar on a terminal and plain lines elsewhere; on stderr, so that output stays clean."""
     if quiet:
         yield lambda _: None
     elif stderr_console.is_terminal:
@@ -70,17 +70,22 @@ def progress(title: str, total: int | None, *, quiet: bool = False) -> Iterator[
 
 
 def _line_printer(title: str, total: int | None) -> Callable[[int], None]:
-    """A line now and then, and the last one."""
-    shown, quiet_until = -1, 0.0
+    """Prints a line every few seconds, and the last one."""
+    printed, quiet_until = -1, 0.0
 
     def show(done: int) -> None:
-        nonlocal shown, quiet_until
+        nonlocal printed, quiet_until
         now = time.monotonic()
-        if done != shown and (now >= quiet_until or done == total):
-            shown, quiet_until = done, now + SECONDS_BETWEEN_LINES
+        if done != printed and (now >= quiet_until or done == total):
+            printed, quiet_until = done, now + SECONDS_BETWEEN_LINES
             stderr_console.print(f"{title}: {done}" + (f" of {total}" if total else ""))
 
     return show
+
+
+def format_count(count: int, noun: str) -> str:
+    """Returns "1 key" or "2 keys"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def format_time(value: datetime | None) -> str:

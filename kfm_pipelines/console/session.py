@@ -1,4 +1,4 @@
-"""What the command group hands to its commands: a way to open the services, Dagster's definitions, and how to stop."""
+"""What the command group passes to its commands: services, Dagster's definitions, chores, and stop signals."""
 
 import signal
 import threading
@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,15 +17,11 @@ if TYPE_CHECKING:
     import dagster as dg
 
 
-class ServicesOpener(Protocol):
-    def __call__(self, *, prepared: bool = True) -> AbstractContextManager[Services]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Put on the click context by the command group. Definitions and chores load Dagster, so they come by a call."""
+    """The object of the click context. Definitions and chores are functions because they import Dagster."""
 
-    open_services: ServicesOpener
+    open_services: Callable[..., AbstractContextManager[Services]]  # (*, prepared=True)
     definitions: "Callable[[Path], dg.Definitions]"
     chores: Callable[[], Any]
 
@@ -44,7 +40,7 @@ def open_services(*, prepared: bool = True) -> AbstractContextManager[Services]:
 
 
 def stop_on_signal() -> threading.Event:
-    """Returns an event that Ctrl-C or SIGTERM sets. Further signals change nothing while things are stopping."""
+    """Returns an event that SIGINT or SIGTERM sets. Further signals do not disturb the shutdown."""
     stop = threading.Event()
 
     def ask(_signal: int, _frame: FrameType | None) -> None:

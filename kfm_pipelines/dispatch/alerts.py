@@ -1,10 +1,13 @@
-"""The topic where people and their tools are told of what failed. Who listens there is up to whoever runs the site."""
+"""The sensor that publishes every failed run to the alert topic.
+
+It keeps its own cursor instead of using Dagster's `run_failure_sensor`, which moves past a run even if its function
+raised: while SNS is unavailable, alerts would be lost. Here failed sends stay in the cursor until they succeed.
+"""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster import DagsterEventType
@@ -16,42 +19,38 @@ from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.orchestration.names import STAGES
 from kfm_pipelines.orchestration.resource import ServicesResource
+from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.producer.upload import Topic
 
-if TYPE_CHECKING:
-    pass
-
 MAX_SUBJECT_LENGTH = 100  # SNS refuses more, and everything but printable ASCII
+RUNS_PER_TICK = 50  # a tick has to end within a minute
+MAX_REFUSALS = 3  # per tick: an unavailable topic takes long to refuse
+MAX_RETRY_BACKLOG = 1000  # limits the cursor when a topic never comes back
+ASSET_JOB = "__ASSET_JOB"  # the job of runs over selected assets, such as a backfill from the UI
 
 
 class AlertTopic(Topic):
-    def send_alert(self, subject: str, document: Mapping[str, object], attributes: Mapping[str, str]) -> None:
-        """`subject` is what a mail has on top; subscriptions filter by `attributes`."""
-        plain = "".join(character if " " <= character <= "~" else "?" for character in subject)
+    def send_alert(self, failed: "FailedRun") -> None:
+        attributes = {"type": "run-failure", **({"dataset": failed.dataset} if failed.dataset else {})}
+        subject = "".join(character if " " <= character <= "~" else "?" for character in failed.subject)
         with translate_aws_errors(f"publishing to topic {self.name}"):
             sns_client().publish(
                 TopicArn=self._arn,
-                Subject=plain[:MAX_SUBJECT_LENGTH],
-                Message=json.dumps(document),
+                Subject=subject[:MAX_SUBJECT_LENGTH],
+                Message=json.dumps(failed.as_document()),
                 MessageAttributes=text_attributes(attributes),
             )
 
 
-RUNS_PER_TICK = 50  # a tick has to end within a minute
-MAX_REFUSALS = 3  # then the topic is away, and to ask it takes its time
-MAX_RETRY_BACKLOG = 1000  # a topic that is away for good must not make the sensor's memory grow without end
-ASSET_JOB = "__ASSET_JOB"  # runs over chosen assets, as a backfill from the UI has them
-
-
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """What is told. Classes of errors, no texts: a text may quote data."""
+    """The content of an alert. It names error classes without their messages, which may quote data."""
 
     run_id: str
     job: str
     dataset: str | None
     keys: int | None
-    steps: tuple[tuple[str, str], ...]  # each that failed, and the class of its error
+    steps: tuple[tuple[str, str], ...]  # each failed step with its error class
     failed_at: datetime
 
     @property
@@ -76,17 +75,15 @@ class FailedRun:
 
 @dataclass(frozen=True, slots=True)
 class AlertCursor:
-    """How far failures were told: those after this event are new, and these have to be tried again."""
+    """The last failure event read, and the runs whose alert has to be sent again."""
 
     after: int
     retry_run_ids: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, cursor: str | None) -> "AlertCursor | None":
-        if cursor is None:
-            return None
-        said = json.loads(cursor)
-        return cls(int(said["after"]), tuple(said["again"]))
+    def parse(cls, cursor: str) -> "AlertCursor":
+        stored = json.loads(cursor)
+        return cls(int(stored["after"]), tuple(stored["again"]))
 
     def serialise(self) -> str:
         return json.dumps({"after": self.after, "again": self.retry_run_ids})
@@ -96,13 +93,12 @@ def failure_sensor(jobs: Sequence[str]) -> dg.SensorDefinition:
     @dg.sensor(
         minimum_interval_seconds=15,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Tells the topic for alerts of every run that failed.",
+        description="Publishes every failed run to the alert topic.",
     )
     def kfm_failed_runs(context: dg.SensorEvaluationContext, services: ServicesResource) -> dg.SensorResult:
-
         topic = AlertTopic(services.open().settings.alert_topic)
-        told, said = tick(context.instance, context.cursor, {*jobs, ASSET_JOB}, lambda run: _send(topic, run))
-        return dg.SensorResult(skip_reason=said, cursor=told.serialise())
+        cursor, summary = tick(context.instance, context.cursor, {*jobs, ASSET_JOB}, topic.send_alert)
+        return dg.SensorResult(skip_reason=summary, cursor=cursor.serialise())
 
     return kfm_failed_runs
 
@@ -110,29 +106,33 @@ def failure_sensor(jobs: Sequence[str]) -> dg.SensorDefinition:
 def tick(
     instance: dg.DagsterInstance, cursor: str | None, jobs: Collection[str], send: Callable[[FailedRun], None]
 ) -> tuple[AlertCursor, str]:
-    """Send what is new and what was not taken before. What failed before anybody was to be told of it is no news."""
+    """Sends new alerts and those that were refused before. Runs that failed before the first tick are not sent."""
+    if cursor is None:
+        latest = instance.fetch_run_status_changes(DagsterEventType.RUN_FAILURE, limit=1).records
+        return AlertCursor(latest[0].storage_id if latest else -1), "watching for failed runs from now on"
     before = AlertCursor.parse(cursor)
-    if before is None:
-        return AlertCursor(_newest_failure_id(instance)), "tells of the runs that fail from now on"
-    newest, new = _read_new_failures(instance, before.after)
-    runs = [*before.retry_run_ids, *(run_id for run_id in new if run_id not in before.retry_run_ids)]
+    newer = dg.RunStatusChangeRecordsFilter(event_type=DagsterEventType.RUN_FAILURE, after_storage_id=before.after)
+    new = instance.fetch_run_status_changes(newer, limit=RUNS_PER_TICK, ascending=True).records
+    runs = list(dict.fromkeys([*before.retry_run_ids, *(one.event_log_entry.run_id for one in new)]))
     sent, refused = _send_all(instance, runs, jobs, send)
+    # Refused runs go last, so that they never keep others from being sent.
     left = [run_id for run_id in runs if run_id not in sent and run_id not in refused] + list(refused)
-    said = f"{sum(sent.values())} failed runs told"
+    count = sum(sent.values())
+    summary = f"{count} alert{'' if count == 1 else 's'} sent"
     if refused:
-        said += f"; {len(left)} wait: {next(iter(refused.values()))}"
-    return AlertCursor(newest, tuple(left[-MAX_RETRY_BACKLOG:])), said
+        summary += f"; {len(left)} waiting: {next(iter(refused.values()))}"
+    newest = max([before.after, *(one.storage_id for one in new)])
+    return AlertCursor(newest, tuple(left[-MAX_RETRY_BACKLOG:])), summary
 
 
 def _send_all(
     instance: dg.DagsterInstance, runs: Sequence[str], jobs: Collection[str], send: Callable[[FailedRun], None]
 ) -> tuple[dict[str, bool], dict[str, str]]:
-    """Those that are done with and whether they were sent, and those that were refused and why. Refused ones come last
-    next time, so that none stands in the way of others."""
+    """Returns the handled runs and whether an alert was sent, and the refused runs with the reason."""
     done: dict[str, bool] = {}
     refused: dict[str, str] = {}
     for run_id in runs[:RUNS_PER_TICK]:
-        failed = failed_run(instance, run_id)
+        failed = _failed_run(instance, run_id)
         is_ours = failed is not None and failed.job in jobs
         try:
             if failed is not None and is_ours:
@@ -145,8 +145,8 @@ def _send_all(
     return done, refused
 
 
-def failed_run(instance: dg.DagsterInstance, run_id: str) -> FailedRun | None:
-    """None when there is no such run any more."""
+def _failed_run(instance: dg.DagsterInstance, run_id: str) -> FailedRun | None:
+    """Returns None when the run has been deleted."""
     record = instance.get_run_record_by_id(run_id)
     if record is None:
         return None
@@ -156,46 +156,27 @@ def failed_run(instance: dg.DagsterInstance, run_id: str) -> FailedRun | None:
     return FailedRun(run_id, run.job_name, _dataset_of(run), _count_keys(run), steps, ended.astimezone(UTC))
 
 
-def _read_new_failures(instance: dg.DagsterInstance, after: int) -> tuple[int, list[str]]:
-    """Up to which event was looked, and the runs that failed."""
-    newer = dg.RunStatusChangeRecordsFilter(event_type=DagsterEventType.RUN_FAILURE, after_storage_id=after)
-    found = instance.fetch_run_status_changes(newer, limit=RUNS_PER_TICK, ascending=True).records
-    return max([after, *(one.storage_id for one in found)]), [one.event_log_entry.run_id for one in found]
-
-
-def _newest_failure_id(instance: dg.DagsterInstance) -> int:
-    found = instance.fetch_run_status_changes(DagsterEventType.RUN_FAILURE, limit=1).records
-    return found[0].storage_id if found else -1
-
-
 def _failed_steps(instance: dg.DagsterInstance, run_id: str) -> Iterator[tuple[str, str]]:
-    found = instance.get_records_for_run(run_id, of_type=DagsterEventType.STEP_FAILURE).records
-    for record in found:
+    for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.STEP_FAILURE).records:
         event = record.event_log_entry.dagster_event
         if event is not None and event.step_key is not None:
             yield event.step_key, _root_error_class(event.step_failure_data.error)
 
 
 def _root_error_class(error: SerializableErrorInfo | None) -> str:
-    """Of what was raised first; Dagster wraps it in errors of its own."""
+    """Returns the class of the first error; Dagster wraps it in its own."""
     while error is not None and error.cause is not None:
         error = error.cause
     return (error.cls_name if error else None) or "unknown"
 
 
 def _dataset_of(run: dg.DagsterRun) -> str | None:
-    tagged = run.tags.get("kfm/dataset")
-    chosen = {"/".join(key.path[:-1]) for key in run.asset_selection or () if key.path[-1] in STAGES}
-    return tagged or (chosen.pop() if len(chosen) == 1 else None)
+    selected = {"/".join(key.path[:-1]) for key in run.asset_selection or () if key.path[-1] in STAGES}
+    return run.tags.get(DATASET_TAG) or (selected.pop() if len(selected) == 1 else None)
 
 
 def _count_keys(run: dg.DagsterRun) -> int | None:
-    counted = run.tags.get("kfm/keys", "")
-    if counted.isdecimal():
-        return int(counted)
+    count = run.tags.get("kfm/keys", "")
+    if count.isdecimal():
+        return int(count)
     return 1 if "dagster/partition" in run.tags else None
-
-
-def _send(topic: "AlertTopic", failed: FailedRun) -> None:
-    attributes = {"type": "run-failure", **({"dataset": failed.dataset} if failed.dataset else {})}
-    topic.send_alert(failed.subject, failed.as_document(), attributes)

@@ -1,4 +1,4 @@
-"""`kfm drain` and `kfm work`: by hand, in this process, what the sensor and the daemon do by themselves."""
+"""`kfm drain` and `kfm work`: what the sensor and the daemon do, in this process."""
 
 import time
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from kfm_pipelines.console.output import console, json_option, print_json, progress, stderr_console
+from kfm_pipelines.console.output import console, format_count, json_option, progress, respond, stderr_console
 from kfm_pipelines.console.session import current_session, open_services
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.inbox.drain import drain_all
@@ -29,11 +29,8 @@ def drain(once: bool, as_json: bool) -> None:
     with open_services() as services, _serve_metrics(services, once):
         total = BatchCounts()
         while True:
-            drained = drain_all(
-                services,
-                budget_seconds=FOLLOW_SECONDS if once else 0,
-                wait_seconds=0 if once else LONG_POLL_SECONDS,
-            )
+            budget, wait = (FOLLOW_SECONDS, 0) if once else (0, LONG_POLL_SECONDS)
+            drained = drain_all(services, budget_seconds=budget, wait_seconds=wait)
             batch = drained.counts
             total += batch
             if once and drained.problems:
@@ -53,7 +50,7 @@ def drain(once: bool, as_json: bool) -> None:
 @once_option
 @json_option
 def work(once: bool, as_json: bool) -> None:
-    """Drain, dispatch and execute what is due, in this process."""
+    """Drain the queues and run due keys in this process."""
     from kfm_pipelines.dispatch.worker import WorkSummary
     from kfm_pipelines.dispatch.worker import work as run_worker
 
@@ -73,20 +70,22 @@ def work(once: bool, as_json: bool) -> None:
         worked = run_worker(services, definitions, session.chores(), once=once, on_progress=on_progress)
         counts = worked.counts()
         stopped = [(killed, keys) for killed, keys in kill_switch.killed_with_due_keys(services.database) if keys]
-        if as_json:
-            waiting = {"killed": {killed.dataset: keys for killed, keys in stopped}} if stopped else {}
-            print_json({**counts, "runs": worked.runs, **waiting})
-        else:
-            console.print(_format_summary(counts))
-            for killed, keys in stopped:
-                console.print(f"{keys} keys wait: {killed}")
+        waiting = {"killed": {killed.dataset: keys for killed, keys in stopped}} if stopped else {}
+        document = {**counts, "runs": worked.runs, **waiting}
+        respond(document, lambda: _display_work(counts, stopped), as_json=as_json)
         if worked.problems:
             raise ServiceUnavailable(worked.problems[0])
 
 
+def _display_work(counts: dict[str, int], stopped: list[tuple[kill_switch.KilledDataset, int]]) -> None:
+    console.print(_format_summary(counts))
+    for killed, keys in stopped:
+        console.print(f"{format_count(keys, 'key')} waiting: {killed}")
+
+
 @contextmanager
 def _serve_metrics(services: Services, once: bool) -> Iterator[None]:
-    """For Prometheus, as long as this process runs, when somebody has said where."""
+    """Serves metrics for Prometheus while the command runs, if a port is configured."""
     port = services.settings.metrics_port
     if once or port is None:
         yield
@@ -101,14 +100,12 @@ def _serve_metrics(services: Services, once: bool) -> Iterator[None]:
 def _format_summary(counts: dict[str, int]) -> str:
     waiting = counts.get("awaiting_review", 0)
     return (
-        f"{counts['keys']} keys: {counts['published']} published, {counts['skipped']} unchanged, "
-        f"{counts['failed']} failed" + (f"; {waiting} await review (kfm review list)" if waiting else "")
+        f"{format_count(counts['keys'], 'key')}: {counts['published']} published, {counts['skipped']} unchanged, "
+        f"{counts['failed']} failed" + (f"; {waiting} awaiting review (kfm review list)" if waiting else "")
     )
 
 
 def _display_counts(batch_counts: BatchCounts, as_json: bool) -> None:
     counts = asdict(batch_counts)
-    if as_json:
-        print_json(counts)
-    else:
-        console.print(", ".join(f"{count} {name}" for name, count in counts.items()))
+    line = ", ".join(f"{count} {name}" for name, count in counts.items())
+    respond(counts, lambda: console.print(line), as_json=as_json)

@@ -1,56 +1,45 @@
-"""Dispatch: settle the runs that ended, ask again for those that got lost, ask for new ones for what is due.
+"""Closes the dispatches of finished runs, repeats lost requests, and requests runs for due keys.
 
-Nothing is asked for of a dataset that is killed; its keys stay due.
+Nothing is requested for a killed dataset; its keys stay due.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 
-from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.dispatch.capacity import RunCapacity, configure_serial_pools
-from kfm_pipelines.dispatch.fairness import HISTORY_LENGTH, FairScheduler
-from kfm_pipelines.dispatch.plan import PlannedRun, plan_runs
-from kfm_pipelines.dispatch.tables import (
-    Dispatch,
-    RetryDelay,
-    close_dispatch,
-    due_keys,
-    open_dispatches,
-    postpone_untouched,
-    recent_dispatches,
-    record_dispatch,
-    void_claims,
-)
-from kfm_pipelines.dispatch.unreported_keys import report_published
+from kfm_pipelines.declarations.dataset import Dataset, Datasets
+from kfm_pipelines.dispatch import tables
+from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, FairScheduler, PlannedRun, RunCapacity, plan_runs
 from kfm_pipelines.orchestration.dagster_internals import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
     RUN_KEY_TAG,
 )
-from kfm_pipelines.orchestration.names import group_of, limit_tags
+from kfm_pipelines.orchestration.names import STAGES, asset_key, group_of, limit_tags, pool_of
 from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.assets.hooks import emit_run_abort_if_stopped
 from kfm_pipelines.stages.trigger import EVENT_RUN_TAGS
 from kfm_pipelines.state import kill_switch
+from kfm_pipelines.state.wal import Outcome, last_entries_of_run
 
 # Dagster creates the runs of a tick right after it; a request still unknown after this long was lost with its tick.
 LOST_AFTER_SECONDS = 60
+# Long enough for a slow start before the first claim and for the last events after the last key.
+SILENT_AFTER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequests:
-    """What to ask Dagster for, and how full it is already."""
+    """The runs to request from Dagster, and how busy it is already."""
 
     runs: tuple[dg.RunRequest, ...]
-    keys: int
     open_runs: int
     held_back: int
-    stopped: tuple[
-        tuple[kill_switch.KilledDataset, int], ...
-    ] = ()  # what is killed, with how many keys wait for that to end
+    # Killed datasets, each with the number of its due keys.
+    stopped: tuple[tuple[kill_switch.KilledDataset, int], ...] = ()
 
 
 def dispatch(instance: dg.DagsterInstance, services: Services) -> RunRequests:
@@ -58,29 +47,35 @@ def dispatch(instance: dg.DagsterInstance, services: Services) -> RunRequests:
     still_open = _drop_killed(instance, services, close_finished_dispatches(instance, services))
     lost = [one for one in still_open if one.dataset in services.datasets and _is_lost(instance, one)]
     requests = [_build_request(services, one.dataset, one.keys, one.run_key) for one in lost]
-    room = RunCapacity(services.datasets, services.settings.runs_in_flight)
+    capacity = RunCapacity(services.datasets, services.settings.runs_in_flight)
     for one in still_open:
-        room.reserve(one.dataset, one.keys)
-    waiting = plan_due_runs(instance, services, limit=services.settings.batch_size * max(room.slots, 1))
-    turns = FairScheduler(recent_dispatches(services.database, HISTORY_LENGTH))
-    keys = 0
-    while run := turns.choose_next(run for run in waiting if room.fits(run)):
+        capacity.reserve(one.dataset, one.keys)
+    waiting = plan_due_runs(instance, services, limit=services.settings.batch_size * max(capacity.slots, 1))
+    scheduler = FairScheduler(tables.recent_dispatches(services.database, HISTORY_LENGTH))
+    while run := scheduler.choose_next(run for run in waiting if capacity.fits(run)):
         waiting.remove(run)
-        if record_dispatch(services.database, run.run_key, run.dataset, run.names):
-            room.reserve(run.dataset, run.names)
-            turns.record_run(run)
+        if tables.record_dispatch(services.database, run.run_key, run.dataset, run.names):
+            capacity.reserve(run.dataset, run.names)
+            scheduler.record_run(run)
             requests.append(_build_request(services, run.dataset, run.names, run.run_key))
-            keys += len(run.keys)
     held_back = sum(len(run.keys) for run in waiting)
     return RunRequests(
-        tuple(requests), keys, len(still_open), held_back, tuple(kill_switch.killed_with_due_keys(services.database))
+        tuple(requests), len(still_open), held_back, tuple(kill_switch.killed_with_due_keys(services.database))
     )
 
 
-def close_finished_dispatches(instance: dg.DagsterInstance, services: Services) -> list[Dispatch]:
-    """Close every dispatch whose run has ended; return those that are still open."""
+def configure_serial_pools(instance: dg.DagsterInstance, datasets: Datasets) -> None:
+    """Gives the pool of each serial dataset its one slot before Dagster finds the pool in its queue, because until
+    then Dagster lets every run pass."""
+    wanted = {pool for dataset in datasets.values() if (pool := pool_of(dataset))}
+    for pool in sorted(wanted - {limit.name for limit in instance.event_log_storage.get_pool_limits()}):
+        instance.event_log_storage.set_concurrency_slots(pool, 1)
+
+
+def close_finished_dispatches(instance: dg.DagsterInstance, services: Services) -> list[tables.Dispatch]:
+    """Closes every dispatch whose run has ended; returns those that are still open."""
     still_open = []
-    for one in open_dispatches(services.database):
+    for one in tables.open_dispatches(services.database):
         run = _find_run(instance, one.run_key)
         if run is not None and run.is_finished:
             _close_finished(instance, services, one, run)
@@ -89,43 +84,92 @@ def close_finished_dispatches(instance: dg.DagsterInstance, services: Services) 
     return still_open
 
 
-def _drop_killed(instance: dg.DagsterInstance, services: Services, still_open: Sequence[Dispatch]) -> list[Dispatch]:
-    """A lost request of a killed dataset is not made again: it is closed, or it would keep its slot from others."""
+def _drop_killed(
+    instance: dg.DagsterInstance, services: Services, still_open: Sequence[tables.Dispatch]
+) -> list[tables.Dispatch]:
+    """Closes lost requests of killed datasets instead of repeating them, because they would occupy slots."""
     stopped = kill_switch.killed_datasets(services.database)
     lost = [one for one in still_open if one.dataset in stopped and _is_lost(instance, one)]
     for one in lost:
-        close_dispatch(services.database, one.run_key)
+        tables.close_dispatch(services.database, one.run_key)
     return [one for one in still_open if one not in lost]
 
 
-def _close_finished(instance: dg.DagsterInstance, services: Services, dispatched: Dispatch, run: dg.DagsterRun) -> None:
+def _close_finished(
+    instance: dg.DagsterInstance, services: Services, dispatched: tables.Dispatch, run: dg.DagsterRun
+) -> None:
     if not run.is_success:
         if dispatched.dataset in services.datasets:
             report_published(instance, services, services.datasets[dispatched.dataset], run.run_id, dispatched.keys)
             emit_run_abort_if_stopped(instance, services, services.datasets[dispatched.dataset], run)
         postpone_keys(services, dispatched.dataset, run.run_id, dispatched.keys, dispatched.age_seconds)
-    void_claims(services.database, run.run_id, build_retry_delay(services))
-    close_dispatch(services.database, dispatched.run_key)
+    tables.void_claims(services.database, run.run_id, build_retry_delay(services))
+    tables.close_dispatch(services.database, dispatched.run_key)
+
+
+def report_published(
+    instance: dg.DagsterInstance, services: Services, dataset: Dataset, run_id: str, keys: Sequence[str]
+) -> list[str]:
+    """Records a materialization of `publish` for every key that the run published before it could report it."""
+    entries = last_entries_of_run(services.database, run_id, keys)
+    published = [key for key, entry in entries.items() if entry.outcome is Outcome.APPLIED]
+    if not published:
+        return []
+    of_keys = dg.AssetRecordsFilter(asset_key=asset_key(dataset, "publish"), asset_partitions=published)
+    found = instance.fetch_materializations(of_keys, limit=2 * len(published)).records
+    reported = {record.partition_key for record in found if record.run_id == run_id}
+    unreported = [key for key in published if key not in reported]
+    for key in unreported:
+        metadata = {"outcome": Outcome.APPLIED.value, "revision": entries[key].detail["revision"], "run": run_id}
+        instance.report_runless_asset_event(
+            dg.AssetMaterialization(asset_key(dataset, "publish"), partition=key, metadata=metadata)
+        )
+    return unreported
+
+
+def reap(instance: dg.DagsterInstance, services: Services) -> list[str]:
+    """Fails every run that has long been in progress, holds no key and writes nothing: its process is gone, which
+    Dagster's local launcher cannot detect, and it would keep its slot for ever."""
+    filters = dg.RunsFilter(
+        statuses=[dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED],
+        updated_before=datetime.now(UTC) - SILENT_AFTER,
+    )
+    reaped = []
+    for run in instance.get_runs(filters, limit=100):
+        if _is_ours(run, services) and tables.is_silent(services.database, run.run_id, SILENT_AFTER.total_seconds()):
+            instance.report_run_failed(run, "The process of this run is gone; another run takes over its keys.")
+            reaped.append(run.run_id)
+    return reaped
+
+
+def _is_ours(run: dg.DagsterRun, services: Services) -> bool:
+    """Returns whether it is a run of a dataset's job, or one that a backfill started over its assets."""
+    selected = run.asset_selection or frozenset()
+    return any(
+        run.job_name == group_of(dataset) or not selected.isdisjoint(asset_key(dataset, stage) for stage in STAGES)
+        for dataset in services.datasets.values()
+    )
 
 
 def postpone_keys(services: Services, dataset: str, run_id: str, keys: Sequence[str], age_seconds: float) -> None:
-    """Let the keys wait that a failed run, asked for so long ago, said nothing about; unless it took none because
-    the dataset was killed, which is no attempt of theirs."""
+    """Postpones the keys that a failed run left untouched, unless it did so because the dataset was killed."""
     if not kill_switch.was_killed_within(services.database, dataset, age_seconds):
-        postpone_untouched(services.database, run_id, keys, build_retry_delay(services))
+        tables.postpone_untouched(services.database, run_id, keys, build_retry_delay(services))
 
 
 def plan_due_runs(
     instance: dg.DagsterInstance, services: Services, *, limit: int, also_dispatched: bool = False
 ) -> list[PlannedRun]:
-    """The runs that would take what is due, of each dataset in the order of their turn."""
+    """Returns the runs over all due keys; those of each dataset in order."""
     runs: list[PlannedRun] = []
     stopped = kill_switch.killed_datasets(services.database)
     for dataset in services.datasets.values():
         if dataset.dataset in stopped:
             continue
         prefixes = [one.prefix for one in dataset.concurrency.limits]
-        due = due_keys(services.database, dataset.dataset, limit, prefixes=prefixes, also_dispatched=also_dispatched)
+        due = tables.due_keys(
+            services.database, dataset.dataset, limit, prefixes=prefixes, also_dispatched=also_dispatched
+        )
         if due:
             partitions = register_partitions(instance, dataset, [key.key for key in due])
             runs += plan_runs(dataset.dataset, due, partitions, services.settings.batch_size, dataset.concurrency)
@@ -133,7 +177,7 @@ def plan_due_runs(
 
 
 def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, keys: Sequence[str]) -> list[str]:
-    """Make every key a partition; new ones sorted and in one statement, so that they follow each other."""
+    """Makes every key a partition; new ones sorted and in one statement, so that they are contiguous."""
     name = group_of(dataset)
     known = instance.get_dynamic_partitions(name)
     new = sorted(set(keys) - set(known))
@@ -143,8 +187,8 @@ def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, keys: Se
     return list(known)
 
 
-def build_retry_delay(services: Services) -> RetryDelay:
-    """The retry policy for keys whose run ended without them; the same that a key meets inside a run."""
+def build_retry_delay(services: Services) -> tables.RetryDelay:
+    """Returns the retry policy for keys whose run ended without them: the same as inside a run."""
     return lambda attempts: services.retries.delay(attempts, services.random)
 
 
@@ -164,7 +208,7 @@ def _build_request(services: Services, dataset_name: str, keys: Sequence[str], r
     return dg.RunRequest(run_key, job_name=group_of(dataset), tags={**tags, **range_tags(keys)})
 
 
-def _is_lost(instance: dg.DagsterInstance, dispatched: Dispatch) -> bool:
+def _is_lost(instance: dg.DagsterInstance, dispatched: tables.Dispatch) -> bool:
     return dispatched.age_seconds > LOST_AFTER_SECONDS and _find_run(instance, dispatched.run_key) is None
 
 

@@ -1,21 +1,36 @@
-"""Which runs to ask for: due keys grouped into contiguous ranges of partitions. Pure; decides, does nothing."""
+"""Decides which run comes next: due keys grouped into runs, free capacity, and fairness between datasets.
+
+Dagster's run queue enforces the limits of pools and tags itself. Capacity counted here keeps the dispatcher from
+requesting runs that could only wait there in place of runs that could start.
+"""
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kfm_pipelines.declarations import Concurrency
-from kfm_pipelines.dispatch.tables import DueKey
+import dagster as dg
 
-# A key that keeps failing with others around it may be what fails them: from here on it goes alone.
+from kfm_pipelines.declarations import Concurrency
+from kfm_pipelines.declarations.dataset import Dataset, Datasets
+from kfm_pipelines.dispatch.tables import DueKey, RecentDispatch
+from kfm_pipelines.orchestration.names import limit_tags, pool_of
+from kfm_pipelines.orchestration.tags import RUN_LIMIT_TAG_PREFIX
+
+# A key that keeps failing together with others may be the cause: from this attempt on it runs alone.
 ALONE_AFTER_ATTEMPTS = 3
+# One of so many runs in a row is for keys that are not urgent, if any are due.
+NON_URGENT_INTERVAL = 4
+# How many dispatches are remembered: enough for each of many datasets to appear.
+HISTORY_LENGTH = 200
+
+LimitKey = tuple[str, str]  # ("pool", its name), or the name and value of a tag
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """One run over keys that follow each other in the order of the partitions."""
+    """One run over keys whose partitions are contiguous."""
 
     dataset: str
     keys: tuple[DueKey, ...]
@@ -38,31 +53,23 @@ class PlannedRun:
 
 
 def plan_runs(
-    dataset: str,
-    due: Sequence[DueKey],
-    partitions: Sequence[str],
-    batch_size: int,
-    concurrency: Concurrency,
+    dataset: str, due: Sequence[DueKey], partitions: Sequence[str], batch_size: int, concurrency: Concurrency
 ) -> list[PlannedRun]:
-    """The fewest runs of at most `batch_size` keys, the first due key's run first.
+    """Returns the fewest runs of at most `batch_size` keys, starting with the run of the first due key.
 
-    Urgent keys share no run with others: they would wait for them, and the others would pass as urgent. Nor do keys
-    under different limits, because a run is counted under one.
+    Urgent keys share no run with others: they would wait for them, and the others would count as urgent. Nor do keys
+    under different limits, because a run counts towards only one.
     """
     position = {name: place for place, name in enumerate(partitions)}
-    turn = {key.key: place for place, key in enumerate(due)}
+    rank = {key.key: place for place, key in enumerate(due)}
     alike: dict[object, list[DueKey]] = defaultdict(list)
     for key in due:
         limit = concurrency.limit_of(key.key)
-        alone = key.key if _is_suspect(key) else None
+        alone = key.key if key.attempts >= ALONE_AFTER_ATTEMPTS else None
         alike[alone, key.urgent, limit.prefix if limit else None].append(key)
     ranges = [keys for group in alike.values() for keys in _contiguous_ranges(group, position, batch_size)]
     runs = [PlannedRun(dataset, keys) for keys in ranges]
-    return sorted(runs, key=lambda run: min(turn[name] for name in run.names))
-
-
-def _is_suspect(key: DueKey) -> bool:
-    return key.attempts >= ALONE_AFTER_ATTEMPTS
+    return sorted(runs, key=lambda run: min(rank[name] for name in run.names))
 
 
 def _contiguous_ranges(
@@ -77,3 +84,68 @@ def _contiguous_ranges(
         current.append(key)
     if current:
         yield tuple(current)
+
+
+class RunCapacity:
+    """Free slots for runs, and what is in use of limited pools and tags."""
+
+    def __init__(self, datasets: Datasets, slots: int) -> None:
+        self._datasets = datasets
+        self._in_use: Counter[LimitKey] = Counter()
+        self.slots = slots
+
+    def fits(self, run: PlannedRun) -> bool:
+        limits = _limits(self._datasets[run.dataset], run.names)
+        return self.slots > 0 and all(self._in_use[limit] < at_most for limit, at_most in limits.items())
+
+    def reserve(self, dataset: str, keys: Sequence[str]) -> None:
+        """Takes a slot for a run over these keys. A dataset that is no longer declared has no limits."""
+        self.slots -= 1
+        if dataset in self._datasets:
+            self._in_use.update(_limits(self._datasets[dataset], keys).keys())
+
+    def count_run(self, run: dg.DagsterRun) -> None:
+        """Counts the pools and tags of a run in progress that uses no slot, such as one of a backfill."""
+        pools = run.run_op_concurrency.all_pools if run.run_op_concurrency else None
+        self._in_use.update({("pool", pool) for pool in pools or ()})
+        self._in_use.update(
+            {(name, value) for name, value in run.tags.items() if name.startswith(RUN_LIMIT_TAG_PREFIX)}
+        )
+
+
+def _limits(dataset: Dataset, keys: Sequence[str]) -> dict[LimitKey, int]:
+    pool = pool_of(dataset)
+    serial = {("pool", pool): 1} if pool else {}
+    tags = limit_tags(dataset, keys)
+    return {**serial, **{(name, value): int(name.removeprefix(RUN_LIMIT_TAG_PREFIX)) for name, value in tags.items()}}
+
+
+class FairScheduler:
+    """Chooses urgent runs first, but never only those, and no dataset twice while another waits.
+
+    The history, latest first, comes from the database, so that a new process continues where the last one stopped.
+    """
+
+    def __init__(self, history: Iterable[RecentDispatch]) -> None:
+        self._history = deque(history, maxlen=HISTORY_LENGTH)
+
+    def choose_next(self, runs: Iterable[PlannedRun]) -> PlannedRun | None:
+        """Returns the next run; those of one dataset keep the order in which they are given."""
+        urgent: list[PlannedRun] = []
+        others: list[PlannedRun] = []
+        for run in runs:
+            (urgent if run.urgent else others).append(run)
+        chosen = others if others and (not urgent or self._is_non_urgent_due()) else urgent
+        return max(chosen, key=self._dispatches_since, default=None)
+
+    def record_run(self, run: PlannedRun) -> None:
+        self._history.appendleft(RecentDispatch(run.dataset, run.urgent))
+
+    def _is_non_urgent_due(self) -> bool:
+        latest = [*self._history][: NON_URGENT_INTERVAL - 1]
+        return len(latest) == NON_URGENT_INTERVAL - 1 and all(one.urgent for one in latest)
+
+    def _dispatches_since(self, run: PlannedRun) -> int:
+        """Returns how long ago its dataset had a run of this kind."""
+        mine = RecentDispatch(run.dataset, run.urgent)
+        return self._history.index(mine) if mine in self._history else HISTORY_LENGTH

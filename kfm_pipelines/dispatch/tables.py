@@ -1,7 +1,7 @@
-"""Dispatches: which keys are due, and which run was asked to take them.
+"""Due keys, and the dispatches that bind them to requested runs.
 
-A dispatch is committed before the run is requested. If the request is lost it is made again under the same run key,
-which Dagster honours once.
+A dispatch is committed before its run is requested. A lost request is repeated under the same run key, which Dagster
+accepts only once.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.keys import LOCK_HELD, LOCK_NAMED, PRIORITIES
 
-HIGH = max(PRIORITIES.values())
-# Among keys that are not urgent the one due first is first; a low one counts as due this much later than it is.
+LOW, HIGH = min(PRIORITIES.values()), max(PRIORITIES.values())
+# Keys that are not urgent go in the order in which they became due; low ones count as due this much later.
 LOW_WAITS_SECONDS = 600
 
-# Seconds until the next attempt, given how many there were: the one retry policy, which lives beside this layer.
-RetryDelay = Callable[[int], float]
+RetryDelay = Callable[[int], float]  # attempts so far -> seconds until the next one
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class DueKey:
 
     @property
     def run_key(self) -> str:
-        """Names this very request: Dagster remembers a run key for ever, so it must never come again."""
+        """Identifies this one request: Dagster remembers a run key for ever, so none may be reused."""
         return f"{self.key}#{self.revision}#{self.dispatches + 1}"
 
     @property
@@ -46,8 +45,6 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class RecentDispatch:
-    """Whose turn it was: the dataset, and whether the run was for urgent keys."""
-
     dataset: str
     urgent: bool
 
@@ -55,11 +52,11 @@ class RecentDispatch:
 def due_keys(
     database: Database, dataset: str, limit: int, *, prefixes: Sequence[str] = (), also_dispatched: bool = False
 ) -> list[DueKey]:
-    """Keys with work to do that nobody holds, in the order of their turn; those a run was asked for only if wanted.
+    """Returns due keys that no run holds, in order; with `also_dispatched`, also those with a requested run.
 
-    At most `limit` of the urgent and as many of the others, and that for each prefix: a flood of one kind must not
-    hide the rest. The time is taken by the minute and the oldest window of a minute is first, because messages come in
-    any order and windows that follow each other share a run.
+    At most `limit` urgent keys and `limit` others for each prefix, so that a flood of one kind does not hide the rest.
+    Due times are rounded to the minute and the oldest window of a minute goes first, because messages arrive in any
+    order and adjacent windows share a run.
     """
     rows = database.fetch(
         """
@@ -88,7 +85,7 @@ def due_keys(
             "prefixes": list(prefixes),
             "also_dispatched": also_dispatched,
             "high": HIGH,
-            "low": min(PRIORITIES.values()),
+            "low": LOW,
             "low_waits": LOW_WAITS_SECONDS,
         },
     )
@@ -96,8 +93,7 @@ def due_keys(
 
 
 def seconds_until_due(database: Database, datasets: Iterable[str]) -> float | None:
-    """How long until the next key of these datasets can be worked on; None when nothing is waiting, or only what is
-    killed."""
+    """Returns how long until the next key of these datasets is due; None when none is waiting or all are killed."""
     rows = database.fetch(
         """
         SELECT extract(epoch FROM min(greatest(coalesce(due_at, lease_until), coalesce(lease_until, due_at)))
@@ -113,8 +109,8 @@ def seconds_until_due(database: Database, datasets: Iterable[str]) -> float | No
 
 
 def record_dispatch(database: Database, run_key: str, dataset: str, keys: Sequence[str]) -> bool:
-    """Bind the keys to a run about to be requested; False when somebody else was quicker with one of them, or with
-    this very request: Dagster would drop a second one without a word, and the keys would wait for it for ever."""
+    """Binds the keys to a run about to be requested; returns False when one of them or the run key is already taken.
+    Dagster would silently drop a second request with the same key, and its keys would wait for ever."""
     with database.transaction() as connection:
         new = connection.execute(
             """
@@ -123,7 +119,7 @@ def record_dispatch(database: Database, run_key: str, dataset: str, keys: Sequen
             FROM kfm.keys WHERE key = ANY(%(keys)s)
             ON CONFLICT DO NOTHING
             """,
-            {"run_key": run_key, "dataset": dataset, "keys": list(keys), "lowest": min(PRIORITIES.values())},
+            {"run_key": run_key, "dataset": dataset, "keys": list(keys), "lowest": LOW},
         ).rowcount
         connection.execute(LOCK_NAMED, {"keys": list(keys)})
         bound = connection.execute(
@@ -138,7 +134,7 @@ def record_dispatch(database: Database, run_key: str, dataset: str, keys: Sequen
 
 
 def recent_dispatches(database: Database, limit: int) -> list[RecentDispatch]:
-    """The last so many dispatches, the latest first."""
+    """Returns the latest dispatches, newest first."""
     rows = database.fetch(
         "SELECT dataset, priority FROM kfm.dispatches ORDER BY requested_at DESC LIMIT %(limit)s", {"limit": limit}
     )
@@ -156,7 +152,7 @@ def open_dispatches(database: Database) -> list[Dispatch]:
 
 
 def close_dispatch(database: Database, run_key: str) -> None:
-    """The run is over: keys it did not settle are free to be dispatched again."""
+    """Closes the dispatch of a finished run; keys it did not settle can be dispatched again."""
     with database.transaction() as connection:
         connection.execute(
             "UPDATE kfm.dispatches SET closed_at = clock_timestamp() WHERE run_key = %(run_key)s", {"run_key": run_key}
@@ -168,7 +164,7 @@ def close_dispatch(database: Database, run_key: str) -> None:
 
 
 def void_claims(database: Database, owner: str, retry_delay: RetryDelay) -> int:
-    """A run that is known to have ended holds nothing any more; what it held is due again when the policy says."""
+    """Releases the keys that a finished run still holds; they are due again after the retry delay."""
     with database.transaction() as connection:
         connection.execute(LOCK_HELD, {"owner": owner})
         held = connection.execute(
@@ -186,7 +182,7 @@ def void_claims(database: Database, owner: str, retry_delay: RetryDelay) -> int:
 
 
 def postpone_untouched(database: Database, run_id: str, keys: Sequence[str], retry_delay: RetryDelay) -> int:
-    """A run that failed without a word on these keys will not do better at once; count it as an attempt of theirs."""
+    """Counts a failed run as an attempt of the keys it left untouched, and makes them due after the retry delay."""
     with database.transaction() as connection:
         connection.execute(LOCK_NAMED, {"keys": list(keys)})
         known = connection.execute(
@@ -209,8 +205,7 @@ def postpone_untouched(database: Database, run_id: str, keys: Sequence[str], ret
 
 
 def is_silent(database: Database, run_id: str, seconds: float) -> bool:
-    """Whether a run neither holds a live lease nor wrote to the log, nor compared a candidate, in the last so many
-    seconds."""
+    """Returns whether a run holds no live lease and wrote no WAL entry or comparison in the last `seconds`."""
     rows = database.fetch(
         """
         SELECT 1 WHERE EXISTS (SELECT FROM kfm.keys WHERE owner = %(run_id)s AND lease_until > clock_timestamp())

@@ -1,4 +1,4 @@
-"""A worker in this process: drains the queue and runs what is due through the same Dagster jobs, without a daemon."""
+"""A worker in this process: drains the queues and executes due keys with the same Dagster jobs, without a daemon."""
 
 import time
 from collections import Counter
@@ -9,18 +9,9 @@ import dagster as dg
 
 from kfm_pipelines.care.review.tables import pending_reviews
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.dispatch.capacity import RunCapacity
+from kfm_pipelines.dispatch import dispatch
 from kfm_pipelines.dispatch.chores import Chores
-from kfm_pipelines.dispatch.dispatch import (
-    close_finished_dispatches,
-    plan_due_runs,
-    postpone_keys,
-    range_tags,
-    run_tags,
-)
-from kfm_pipelines.dispatch.fairness import HISTORY_LENGTH, NON_URGENT_INTERVAL, FairScheduler
-from kfm_pipelines.dispatch.plan import PlannedRun
-from kfm_pipelines.dispatch.reaper import reap
+from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, NON_URGENT_INTERVAL, FairScheduler, PlannedRun, RunCapacity
 from kfm_pipelines.dispatch.tables import recent_dispatches, seconds_until_due
 from kfm_pipelines.inbox.drain import MAX_DRAIN_SECONDS, drain_all
 from kfm_pipelines.orchestration.dagster_internals import ACTIVE_RUN_STATUSES
@@ -29,7 +20,7 @@ from kfm_pipelines.orchestration.names import group_of
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.trigger import EVENT_RUN_TAGS
 from kfm_pipelines.state.wal import Outcome, last_entries_of_run
-from kfm_pipelines.watermarks.tick import tick_watermarks
+from kfm_pipelines.watermarks.late import tick_watermarks
 
 MIN_SLEEP_SECONDS = 0.1
 MAX_SLEEP_SECONDS = 5.0
@@ -38,12 +29,12 @@ RUNS_BETWEEN_DRAINS = NON_URGENT_INTERVAL
 
 @dataclass
 class WorkSummary:
-    """What a worker did. A key that came several times counts with its last outcome."""
+    """What a worker did. A key that was run several times counts with its last outcome."""
 
     outcomes: dict[str, Outcome | None] = field(default_factory=dict)
-    awaiting_review: set[str] = field(default_factory=set)  # keys whose release somebody has to see first
+    awaiting_review: set[str] = field(default_factory=set)
     runs: int = 0
-    problems: tuple[str, ...] = ()  # of the last look into the queues, and with what was left unfinished
+    problems: tuple[str, ...] = ()  # of the last round
 
     def counts(self) -> dict[str, int]:
         found = Counter(self.outcomes.values())
@@ -64,38 +55,38 @@ def work(
     once: bool,
     on_progress: Callable[[WorkSummary], None] = lambda _: None,
 ) -> WorkSummary:
-    """Drain, dispatch and execute; until nothing is due or about to be (`once`), or for ever."""
+    """Drains, dispatches and executes until nothing is due or about to be (`once`), or for ever."""
     worked = WorkSummary()
-    turns = FairScheduler(recent_dispatches(services.database, HISTORY_LENGTH))
+    scheduler = FairScheduler(recent_dispatches(services.database, HISTORY_LENGTH))
     with open_instance() as instance:
         while True:
             drained = drain_all(services, budget_seconds=MAX_DRAIN_SECONDS)
             chores.run_after_drain(services, drained)
             tick_watermarks(services.database, services.datasets)
-            close_finished_dispatches(instance, services)
-            reap(instance, services)
+            dispatch.close_finished_dispatches(instance, services)
+            dispatch.reap(instance, services)
             problems = (*drained.problems, *chores.run_always(services))
             if problems and problems != worked.problems:
                 on_progress(replace(worked, problems=problems))
             worked.problems = problems
             before = worked.runs
-            for run in _next_runs(instance, services, turns):
+            for run in _next_runs(instance, services, scheduler):
                 _execute(definitions, instance, services, run, worked)
                 on_progress(worked)
             if worked.runs > before or drained.counts.received:
                 if not once:
                     chores.gauges(services)
                 continue
-            nap = _sleep_seconds(services, once)
-            if nap is None:
+            pause = _sleep_seconds(services, once)
+            if pause is None:
                 chores.gauges(services, at_once=True)
                 return worked
             chores.gauges(services)
-            time.sleep(nap)
+            time.sleep(pause)
 
 
 def _sleep_seconds(services: Services, once: bool) -> float | None:
-    """How long to wait for the next key; None when `once` and nothing is near."""
+    """Returns how long to wait for the next key; None when `once` and none is due soon."""
     wait = seconds_until_due(services.database, services.datasets)
     near = wait is not None and wait <= services.settings.lease_seconds + 1
     if once and not near:
@@ -104,27 +95,22 @@ def _sleep_seconds(services: Services, once: bool) -> float | None:
 
 
 def _next_runs(instance: dg.DagsterInstance, services: Services, scheduler: FairScheduler) -> Iterator[PlannedRun]:
-    """Some of the runs that are due, in the order of their turn; what comes meanwhile gets its own turn after these.
+    """Yields some of the due runs in fair order; new events are considered after these.
 
-    Keys a run was asked for as well: nobody may be there to start it, and a claim keeps two from doing the same."""
+    Includes keys for which a run was requested, because no daemon may be there to start it; a claim keeps two runs from
+    processing the same key."""
     limit = RUNS_BETWEEN_DRAINS * services.settings.batch_size
-    waiting = plan_due_runs(instance, services, limit=limit, also_dispatched=True)
+    waiting = dispatch.plan_due_runs(instance, services, limit=limit, also_dispatched=True)
     for _ in range(RUNS_BETWEEN_DRAINS):
-        room = _current_capacity(instance, services)
-        run = scheduler.choose_next(run for run in waiting if room.fits(run))
+        capacity = RunCapacity(services.datasets, slots=1)
+        for other in instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
+            capacity.count_run(other)  # no run queue does it for this process
+        run = scheduler.choose_next(run for run in waiting if capacity.fits(run))
         if run is None:
             return
         waiting.remove(run)
         scheduler.record_run(run)
         yield run
-
-
-def _current_capacity(instance: dg.DagsterInstance, services: Services) -> RunCapacity:
-    """One slot: no queue stands before this process, so it looks itself what is under way elsewhere."""
-    room = RunCapacity(services.datasets, slots=1)
-    for run in instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
-        room.count_run(run)
-    return room
 
 
 def _execute(
@@ -135,11 +121,11 @@ def _execute(
     begun = time.monotonic()
     result = job.execute_in_process(
         instance=instance,
-        tags={**run_tags(dataset, run.names), **range_tags(run.names), **EVENT_RUN_TAGS},
+        tags={**dispatch.run_tags(dataset, run.names), **dispatch.range_tags(run.names), **EVENT_RUN_TAGS},
         raise_on_error=False,
     )
     if not result.success:
-        postpone_keys(services, run.dataset, result.run_id, run.names, time.monotonic() - begun)
+        dispatch.postpone_keys(services, run.dataset, result.run_id, run.names, time.monotonic() - begun)
     entries = last_entries_of_run(services.database, result.run_id, run.names)
     summary.runs += 1
     summary.awaiting_review = {waiting.key for waiting in pending_reviews(services.database)} & (

@@ -14,7 +14,7 @@ from kfm_pipelines.inbox.telemetry import IntakeTelemetry
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import Delivery
-from kfm_pipelines.watermarks.tick import tick_watermarks
+from kfm_pipelines.watermarks.late import tick_watermarks
 
 # How long one look into the queues may take: far less than a message stays hidden, which `kfm doctor` compares.
 MAX_DRAIN_SECONDS = 15.0

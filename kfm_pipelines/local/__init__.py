@@ -1,1 +1,1 @@
-"""The embedded stack: a real Postgres, an AWS emulator and Dagster as child processes, for one machine."""
+"""The embedded stack: a real Postgres, an AWS emulator and Dagster as child processes on one machine."""

@@ -1,14 +1,16 @@
-"""Run one command that cannot outlive whoever started it.
+"""Runs one command that cannot outlive the process that started it.
 
     python -m kfm_pipelines.local.guard [--signal TERM] [--grace 10] [--user NAME] -- CMD ARGS…
 
-The parent holds the write end of this process's standard input. When the parent is gone, even by SIGKILL, the kernel
-closes that end, and the guard ends the command. Belongs here: nothing but this; it runs without site-packages.
+The parent holds the write end of the guard's standard input. When the parent is gone, even by SIGKILL, the kernel
+closes that end, and the guard stops the command. Standard library only: the guard runs without site-packages.
 """
 
 import argparse
 import contextlib
+import ctypes
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -21,7 +23,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="guard", description="Run a command that ends when standard input closes.")
-    parser.add_argument("--signal", default="TERM", choices=["TERM", "INT", "QUIT"], help="how to ask it to end")
+    parser.add_argument("--signal", default="TERM", choices=["TERM", "INT", "QUIT"], help="how to stop it")
     parser.add_argument("--grace", type=int, default=10, help="seconds between asking and SIGKILL")
     parser.add_argument("--user", help="run the command as this user; needs root")
     parser.add_argument("command", nargs="+")
@@ -30,8 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(command: Sequence[str], stop_signal: signal.Signals, grace: int, user: str | None) -> int:
-    """Run the command to its end, or until standard input closes or a signal comes; return its exit code."""
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # an ignored signal may be dropped before sigwait sees it
+    """Runs the command until it ends, standard input closes or a signal arrives; returns its exit code."""
+    for number in _WATCHED_SIGNALS:
+        signal.signal(number, lambda *_: None)  # an ignored signal may be dropped before sigwait sees it
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED_SIGNALS)
     child = _start(command, stop_signal, user)
     threading.Thread(target=_sigterm_on_stdin_close, daemon=True).start()
@@ -51,36 +54,29 @@ def _start(command: Sequence[str], stop_signal: signal.Signals, user: str | None
 
     def prepare() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED_SIGNALS)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job ignores it; the command must not
+        for number in (*_WATCHED_SIGNALS, stop_signal):  # a shell's background job ignores some; the command must not
+            signal.signal(number, signal.SIG_DFL)
         pass_on_our_death()
 
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
-        close_fds=False,  # the lock that says "still running" goes down to the command
+        close_fds=False,  # the command inherits the lock that shows it is running
         user=user,
-        group=_group_of(user) if user else None,
+        group=pwd.getpwnam(user).pw_gid if user else None,
         extra_groups=[] if user else None,
         preexec_fn=prepare,  # noqa: PLW1509 - no other thread exists yet
     )
 
 
-def _group_of(user: str) -> int:
-    import pwd
-
-    return pwd.getpwnam(user).pw_gid
-
-
 def _parent_death_signal(stop_signal: signal.Signals) -> Callable[[], object]:
-    """Should the guard itself be killed, Linux can tell the command; elsewhere the command would stay.
+    """Returns a function that makes Linux signal the command if the guard is killed; elsewhere the command stays.
 
-    Loaded before the fork: afterwards we may be a user who cannot read Python's own files.
+    Loaded before the fork: afterwards the process may be a user who cannot read Python's own files.
     """
     if sys.platform != "linux":
         return lambda: None
-    import ctypes
-
     prctl = ctypes.CDLL(None).prctl
     return lambda: prctl(_PR_SET_PDEATHSIG, int(stop_signal))
 

@@ -1,5 +1,7 @@
-"""What masking and reviews need on a machine of one's own: a secret for every policy, and a reviewer's key for every
-authority. Made once, kept in {home}/care for its owner alone, and never used when somebody has given real ones."""
+"""Creates what masking and reviews need on a local machine: a secret per policy and a reviewer's key per authority.
+
+They are created once, in {home}/care, readable by their owner only, and never replace configured ones.
+"""
 
 import fcntl
 import os
@@ -15,13 +17,14 @@ from kfm_pipelines.care.governance import Authority, load_authorities
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.care.signatures import create_private_key, public_key_of, read_private_key
 from kfm_pipelines.errors import KfmError, SettingsInvalid
+from kfm_pipelines.local.private_files import make_private_folder, write_private
 from kfm_pipelines.settings import care_variable, resources_directory
 
 KEY_VALIDITY_YEARS = 10
 
 
 def care_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that nobody has given, and what they point to."""
+    """Returns the variables that are not set yet, and creates what they point to."""
     resources = resources_directory(environ)
     try:
         with _lock_folder(home / "care") as folder:
@@ -33,26 +36,16 @@ def care_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def reviewer_key(home: Path, authority: str) -> Path:
-    """The private key that stands for this authority on the embedded stack."""
-    return home / "care" / "reviewers" / f"{authority}.pem"
-
-
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[Path]:
-    """The folder, closed to everybody else, and ours alone as long as we may write to it."""
-    _make_private_folder(folder)
+    """Makes the folder private and keeps other processes from writing to it."""
+    make_private_folder(folder)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder
     finally:
         os.close(lock)
-
-
-def _make_private_folder(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)
 
 
 def _ensure_secrets(resources: Path, folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -63,7 +56,7 @@ def _ensure_secrets(resources: Path, folder: Path, environ: Mapping[str, str]) -
 
 
 def _read_key_ids(resources: Path) -> list[str]:
-    """Of every policy that can be read; what is wrong with another is said when it is used."""
+    """Returns the key ids of all readable policies; an unreadable one is reported when it is used."""
     found = set()
     for path in (resources / "policies").glob("*.yaml"):
         with suppress(KfmError):
@@ -73,24 +66,23 @@ def _read_key_ids(resources: Path) -> list[str]:
 
 def _ensure_secret(path: Path) -> str:
     if not path.exists():
-        _write_atomically(path, secrets.token_hex(32))
+        write_private(path, secrets.token_hex(32))
     path.chmod(0o600)
     return path.read_text()
 
 
 def _ensure_reviewer_keys(resources: Path, folder: Path) -> Path:
-    """A folder with the public half of a key for every authority; the private ones are beside it."""
+    """Creates a key pair for every authority; returns the folder of the public halves."""
     public, private = folder / "authorities", folder / "reviewers"
-    _make_private_folder(public)
-    _make_private_folder(private)
-    with suppress(KfmError):  # an authority that cannot be read is said when it is used
+    make_private_folder(public)
+    make_private_folder(private)
+    with suppress(KfmError):  # an unreadable authority is reported when it is used
         authorities = load_authorities(resources)
         for authority in authorities.values():
-            _ensure_reviewer_key(
-                authority, public / f"{authority.authority}.yaml", private / f"{authority.authority}.pem"
-            )
+            name = authority.authority
+            _ensure_reviewer_key(authority, public / f"{name}.yaml", private / f"{name}.pem")
         for path in public.glob("*.yaml"):
-            if path.stem not in authorities:  # nobody may have keys whom the reviewed files do not name
+            if path.stem not in authorities:  # only authorities in the reviewed files may have keys
                 path.unlink()
     return public
 
@@ -106,8 +98,8 @@ def _ensure_reviewer_key(authority: Authority, public: Path, private: Path) -> N
     today = datetime.now(UTC).date()
     valid = {"valid_from": today - timedelta(days=1), "valid_until": today + timedelta(days=365 * KEY_VALIDITY_YEARS)}
     key = {"holder": "Reviewer on this machine", "public_key": public_key_of(read_private_key(private)), **valid}
-    # What an earlier key has signed still counts.
-    _write_atomically(public, yaml.safe_dump({**authority.model_dump(), "keys": [*keys, key]}, sort_keys=False))
+    # Signatures made with an earlier key stay valid.
+    write_private(public, yaml.safe_dump({**authority.model_dump(), "keys": [*keys, key]}, sort_keys=False))
 
 
 def _create_key_file(private: Path) -> None:
@@ -115,12 +107,3 @@ def _create_key_file(private: Path) -> None:
     unfinished.unlink(missing_ok=True)
     create_private_key(unfinished)
     unfinished.replace(private)
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    """In one step: whoever is stopped halfway leaves nothing that looks whole."""
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.unlink(missing_ok=True)
-    unfinished.touch(mode=0o600)
-    unfinished.write_text(text)
-    unfinished.replace(path)

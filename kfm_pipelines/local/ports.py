@@ -1,4 +1,4 @@
-"""Loopback ports: one that is free, and whether something answers on one."""
+"""Finds free loopback ports and checks whether something responds on one."""
 
 import contextlib
 import http.client
@@ -8,10 +8,10 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_port(preferred: int = 0) -> int:
-    """The preferred port if nobody listens there, else any free one."""
+    """Returns the preferred port if it is free, otherwise any free one."""
     for port in (preferred, 0):
         with socket.socket() as probe, contextlib.suppress(OSError):
-            # As servers do: a port in TIME_WAIT after a restart counts as free.
+            # As servers do: a port in TIME_WAIT counts as free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))
             return int(probe.getsockname()[1])
@@ -19,7 +19,7 @@ def free_port(preferred: int = 0) -> int:
 
 
 def accepts(port: int) -> bool:
-    """Whether something accepts connections on this port."""
+    """Returns whether something accepts connections on this port."""
     try:
         socket.create_connection((LOOPBACK, port), timeout=1).close()
     except OSError:
@@ -28,7 +28,7 @@ def accepts(port: int) -> bool:
 
 
 def answers(port: int, path: str) -> bool:
-    """Whether an HTTP server on this port says 200 to this path. No proxy setting applies."""
+    """Returns whether an HTTP server on this port responds with 200 to this path; ignores proxy settings."""
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=2)
     try:
         connection.request("GET", path)

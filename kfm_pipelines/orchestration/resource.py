@@ -1,4 +1,4 @@
-"""The services as a Dagster resource: settings are read when a run or tick starts, not when definitions load."""
+"""The services as a Dagster resource. Settings are read when a run or tick starts, not when definitions load."""
 
 from functools import cache
 
@@ -10,7 +10,7 @@ from kfm_pipelines.telemetry.logs.configure import configure_logs
 
 
 class ServicesResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Database, store, queue and declarations, as the environment says."""
+    """Opens the services that the environment configures."""
 
     def open(self) -> Services:
         return services_of_process(load_settings())
@@ -18,7 +18,6 @@ class ServicesResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 @cache
 def services_of_process(settings: Settings) -> Services:
-    """One for each process: ticks come every few seconds, and each would otherwise open connections of its own. What is
-    logged from here on is in the log."""
+    """Opens the services once per process, because each tick would otherwise open new connections."""
     configure_logs(settings)
     return Services(settings)

@@ -1,8 +1,6 @@
-"""What Dagster tells of runs, as lines of our log: `dagster.yaml` names this handler, and every process that executes a
-run has one.
+"""The log handler that `dagster.yaml` names: it copies log records of runs into our log.
 
-Dagster keeps all its events itself. Here are the beginning and end of runs and steps, whatever went wrong, and what
-assets and ops say by `context.log`.
+Dagster keeps all events itself. Our log gets the start and end of runs and steps, failures, and `context.log` lines.
 """
 
 import logging
@@ -25,25 +23,16 @@ from kfm_pipelines.settings import load_log_settings
 from kfm_pipelines.telemetry.logs.configure import LogFile
 from kfm_pipelines.telemetry.logs.lines import ERROR_ATTRIBUTE, MAX_FRAMES, format_frame
 
-# A run over many keys has thousands of others.
-ALWAYS_LOGGED = frozenset(
-    {
-        DagsterEventType.RUN_START,
-        DagsterEventType.RUN_SUCCESS,
-        DagsterEventType.RUN_FAILURE,
-        DagsterEventType.RUN_CANCELING,
-        DagsterEventType.RUN_CANCELED,
-        DagsterEventType.STEP_START,
-        DagsterEventType.STEP_SUCCESS,
-        DagsterEventType.STEP_FAILURE,
-        DagsterEventType.STEP_SKIPPED,
-    }
-)
+# Logged at INFO or higher; a run over many keys has thousands of other events.
+ALWAYS_LOGGED = {
+    *(DagsterEventType[f"RUN_{name}"] for name in ("START", "SUCCESS", "FAILURE", "CANCELING", "CANCELED")),
+    *(DagsterEventType[f"STEP_{name}"] for name in ("START", "SUCCESS", "FAILURE", "SKIPPED")),
+}
 _FRAME = re.compile(r'\s*File "([^"\n]*)", line (\d+), in ([^\n]*)')
 
 
 class RunLogs(logging.Handler):
-    """Finds its file by the environment alone: Dagster makes it before anything of ours is opened."""
+    """Finds its file from the environment alone, because Dagster creates it before our services are open."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,11 +42,11 @@ class RunLogs(logging.Handler):
         if self._log is None:
             return
         try:
-            told = convert_record(record)
-        except Exception:  # noqa: BLE001 - Dagster may come to tell things in another way; runs go on
-            told = _build_record(record.levelno, "a line of a run could not be told", {"job": None})
-        if told.levelno >= self._log.min_level:
-            self._log.append(told)
+            line = convert_record(record)
+        except Exception:  # noqa: BLE001 - a future Dagster may log in another form; runs must go on
+            line = _build_record(record.levelno, "a log record of a run could not be converted", {"job": None})
+        if line.levelno >= self._log.min_level:
+            self._log.append(line)
 
     def close(self) -> None:
         if self._log is not None:
@@ -66,7 +55,7 @@ class RunLogs(logging.Handler):
 
 
 def convert_record(record: logging.LogRecord) -> logging.LogRecord:
-    """A line of ours for one of Dagster's, without its text: that says what the error says, which may quote data."""
+    """Converts a record of Dagster without its message, which repeats the error and may quote data."""
     meta: Mapping[str, Any] = record.dagster_meta  # type: ignore[attr-defined]
     event: DagsterEvent | None = meta["dagster_event"]
     always = event is not None and event.event_type in ALWAYS_LOGGED
@@ -78,12 +67,12 @@ def convert_record(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _build_record(level: int, text: str, fields: Mapping[str, object]) -> logging.LogRecord:
-    said = {"name": "dagster", "levelno": level, "levelname": logging.getLevelName(level), "msg": text}
-    return logging.makeLogRecord({**{name: value for name, value in fields.items() if value is not None}, **said})
+    base = {"name": "dagster", "levelno": level, "levelname": logging.getLevelName(level), "msg": text}
+    return logging.makeLogRecord({**{name: value for name, value in fields.items() if value is not None}, **base})
 
 
 def _run_fields(meta: Mapping[str, Any], level: int) -> dict[str, object]:
-    """The ends of a range are told with the run and with what is wrong; in between the run's id says enough."""
+    """Adds the ends of a range to lines about the run and to problems; for others the run id is enough."""
     tags: Mapping[str, str] = meta["job_tags"]
     step: str | None = meta["step_key"]
     last = step.rpartition("__")[2] if step else None
@@ -103,28 +92,28 @@ def _run_fields(meta: Mapping[str, Any], level: int) -> dict[str, object]:
 
 def _event_fields(event: DagsterEvent) -> dict[str, object]:
     error = getattr(event.event_specific_data, "error", None)
-    told = {
+    fields = {
         "dagster_event_type": event.event_type.name,
         "asset": event.asset_key.to_user_string() if event.asset_key else None,
         "partition": event.partition,
         ERROR_ATTRIBUTE: _error_fields(error) if error else None,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _error_fields(error: SerializableErrorInfo) -> dict[str, object]:
-    """As `log_lines.error_told`, from what Dagster keeps of an exception; the frames are those of the first cause."""
+    """Returns the same fields as `telemetry.logs.lines` does, with the frames of the root cause."""
     chain = [error]
     while (cause := chain[-1].cause or chain[-1].context) and len(chain) < MAX_FRAMES:
         chain.append(cause)
     frames = [format_frame(*found.groups()) for line in chain[-1].stack if (found := _FRAME.match(line))]
-    told: dict[str, object] = {"class": error.cls_name, "frames": frames[-MAX_FRAMES:]}
-    return {**told, "causes": [one.cls_name for one in chain[1:]]} if chain[1:] else told
+    fields: dict[str, object] = {"class": error.cls_name, "frames": frames[-MAX_FRAMES:]}
+    return {**fields, "causes": [one.cls_name for one in chain[1:]]} if chain[1:] else fields
 
 
 def _open_log() -> LogFile | None:
     try:
         settings = load_log_settings()
     except SettingsInvalid:
-        return None  # whoever opens the services says what is wrong with them
+        return None  # reported when the services are opened
     return LogFile(settings) if settings.level != "off" else None

@@ -1,4 +1,4 @@
-"""When jobs run by themselves: by the clock of UTC, and from the start."""
+"""Schedules in UTC that run from the start, and their dataset selection."""
 
 import dagster as dg
 from pydantic import Field

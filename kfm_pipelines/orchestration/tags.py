@@ -1,8 +1,6 @@
-"""Tags on runs that both Dagster and the pipeline read."""
+"""Tags of runs. Free of Dagster imports, because commands load this module at start-up."""
 
-# On every run that a replay asks for: which replay.
-REPLAY_TAG = "kfm/replay"
-# What Dagster puts on the runs of a backfill.
-BACKFILL_TAG = "dagster/backfill"
+REPLAY_TAG = "kfm/replay"  # the replay that requested the run
+BACKFILL_TAG = "dagster/backfill"  # set by Dagster
 DATASET_TAG = "kfm/dataset"
 RUN_LIMIT_TAG_PREFIX = "kfm/at-most-"

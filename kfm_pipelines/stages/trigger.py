@@ -15,7 +15,7 @@ from kfm_pipelines.orchestration.tags import BACKFILL_TAG, REPLAY_TAG
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.keys import due_or_held_keys, keys_of_other_datasets
-from kfm_pipelines.watermarks.checkpoints import read_watermark, window_ends_after
+from kfm_pipelines.watermarks.queries import read_watermark, window_ends_after
 
 # What it puts on a run that somebody starts again; all other tags of the first one are copied.
 RERUN_TAG = "dagster/parent_run_id"

@@ -1,7 +1,7 @@
 """When keys are due: at once, when enough events wait, when their window closes, or when they have waited long enough.
 
-An event says when it wants its key worked on (`ready_at`): null is at once, infinity not before somebody releases it
-or, if it was only found in a bucket, asks for its key.
+`ready_at` of an event is when its key should be processed: null means at once, infinity not before the event is
+released or, if it was only found in a bucket listing, its key is requested.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.keys import LOCK_AVAILABLE, PRIORITIES
-from kfm_pipelines.watermarks.checkpoints import WHOLE_DATASET
+from kfm_pipelines.watermarks.queries import WHOLE_DATASET
 
 KEY_BATCH_SIZE = 1000
 
@@ -24,8 +24,8 @@ def make_due(
     moved: Sequence[IngestEvent],
     now: datetime | None,
 ) -> None:
-    """Make the keys of new events due when their declaration says so, and those of known events that moved at once;
-    unless the event is held, or waits already."""
+    """Makes the keys of new events due by their declaration, and those of known events that moved at once, unless the
+    event is held or already waiting."""
     unready = _find_unready_events(connection, [*fresh, *moved])
     wanted = [event for event in fresh if event.identity not in unready]
     changed = [event for event in moved if event.identity not in unready]
@@ -43,17 +43,13 @@ def make_due(
         FROM unnest(%(keys)s::text[], %(priorities)s::smallint[], %(at_once)s::boolean[]) AS n (key, priority, at_once)
         WHERE k.key = n.key
         """,
-        {
-            "keys": list(urgency),
-            "priorities": list(urgency.values()),
-            "at_once": [key in at_once for key in urgency],
-        },
+        {"keys": list(urgency), "priorities": list(urgency.values()), "at_once": [key in at_once for key in urgency]},
     )
     make_keys_due(connection, [event.key for event in changed])
 
 
 def make_keys_due(connection: Connection, keys: Sequence[str]) -> None:
-    """At once, for another reason than a new event; with those that take their inputs from one of them."""
+    """Makes these keys, and keys that take their inputs from them, due at once."""
     if keys:
         connection.execute(
             """
@@ -65,8 +61,7 @@ def make_keys_due(connection: Connection, keys: Sequence[str]) -> None:
 
 
 def close_windows(database: Database, datasets: Datasets) -> int:
-    """Make the keys due that wait for a watermark which has passed the end of their window; how many. One that somebody
-    has locked is due another time."""
+    """Makes keys due whose window the watermark has passed; returns how many. Locked keys wait for the next tick."""
     return sum(
         _close_windows_of_dataset(database, dataset) for dataset in datasets.values() if dataset.due.when == "on_close"
     )
@@ -114,7 +109,7 @@ def _find_unready_events(connection: Connection, events: Sequence[IngestEvent]) 
 def _defer_events(
     connection: Connection, datasets: Datasets, fresh: Sequence[IngestEvent], now: datetime | None
 ) -> set[str]:
-    """Say of new events how long they wait; identities of those that do, or whose key does."""
+    """Sets how long new events wait; returns the identities of those whose dataset lets them wait."""
     patient: defaultdict[str, list[IngestEvent]] = defaultdict(list)
     for event in fresh:
         due = datasets[event.dataset].due
@@ -130,7 +125,7 @@ def _defer_events(
 def _set_ready_at(
     connection: Connection, dataset: Dataset, events: Sequence[IngestEvent], now: datetime | None
 ) -> None:
-    """The longest wait, unless it is for a window that has closed already."""
+    """Sets the longest wait, except for windows that are already closed."""
     connection.execute(
         """
         UPDATE kfm.inbox i SET ready_at = coalesce(%(now)s::timestamptz, i.received_at) + %(wait)s
@@ -162,7 +157,7 @@ def _keys_with_enough_events(connection: Connection, dataset: Dataset, events: S
 
 
 def _mark_ready(connection: Connection, keys: Sequence[str]) -> None:
-    """What waits for these keys waits no longer, except what is held."""
+    """Ends the wait of these keys' events, except held ones."""
     connection.execute(
         """
         UPDATE kfm.inbox SET ready_at = NULL

@@ -1,24 +1,23 @@
-"""The nightly release of the late lane, as a job that can also be started from the UI."""
+"""The nightly job that releases the late lane; it can also be started from the UI."""
 
 import dagster as dg
 
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.schedule import build_schedule
-from kfm_pipelines.watermarks.late_lane_release import LATE_LANE_JOB_NAME, release_by_rule
+from kfm_pipelines.watermarks.late_lane import LATE_LANE_JOB_NAME, release_by_rule
 
 
 @dg.op(
-    description="Lets late events into their keys that rule `replay` holds; the next tick asks for runs over them.",
-    # A key may be locked by its own publication.
-    retry_policy=dg.RetryPolicy(max_retries=3, delay=60),
+    description="Releases late events that rule `replay` holds; the next tick requests runs over their keys.",
+    retry_policy=dg.RetryPolicy(max_retries=3, delay=60),  # a key may be locked by its own publication
 )
 def release_late_events(context: dg.OpExecutionContext, services: ServicesResource) -> None:
-    context.log.info("%d late events released", len(release_by_rule(services.open())))
+    context.log.info("late events released: %d", len(release_by_rule(services.open())))
 
 
 @dg.job(
     name=LATE_LANE_JOB_NAME,
-    description="Releases what came late and waits for the night. What is in quarantine stays: kfm late release.",
+    description="Releases late events that wait for the night. Quarantined ones stay: kfm late release.",
 )
 def late_lane_job() -> None:
     release_late_events()

@@ -1,11 +1,12 @@
-"""The late lane: events made after their window had closed, and what becomes of them by the rule of their dataset.
+"""Decides which events are late, again after an out-of-order delivery, and what time alone changes (the tick).
 
-Belongs here: judging what is late, again when an event is delivered after later ones, and letting go of what is held.
-Does not: how far streams have come (`streams`).
+An event is late if it was made after the watermark had passed its window. Whether it is then applied or held follows
+from the rule of its dataset; releasing held events is in `late_lane`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from kfm_pipelines.declarations import LateRule
 from kfm_pipelines.declarations.dataset import Datasets
@@ -13,15 +14,13 @@ from kfm_pipelines.state.audit import Action
 from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.inbox import LISTING
 from kfm_pipelines.state.keys import LOCK_AVAILABLE
-from kfm_pipelines.watermarks.due import make_keys_due
-from kfm_pipelines.watermarks.streams import lock_streams
+from kfm_pipelines.watermarks.due import close_windows, make_keys_due
+from kfm_pipelines.watermarks.streams import advance_watermarks, lock_streams
 
 KEY_BATCH_SIZE = 1000
-# Each round judges as many keys as it could lock; with that many, a stream in which events keep changing places is left
-# to the next tick.
-MAX_ROUNDS = 20
+MAX_ROUNDS = 20  # a stream whose events keep changing is left to the next tick
 
-# Events for which the record of lateness is not what the steps say.
+# Events whose recorded lateness differs from the watermark steps.
 _LATENESS_CHANGED = f"""
     SELECT i.identity, i.key, i.dataset, coalesce(s.late, false) AS late,
            i.queue = '{LISTING}' AND i.state = 'received' AS unasked
@@ -33,7 +32,7 @@ _LATENESS_CHANGED = f"""
         WHERE w.dataset = i.dataset AND w.at < i.made_at ORDER BY w.at DESC LIMIT 1
     ) AS s ON true
     WHERE {{which}} AND coalesce(l.is_late, false) <> coalesce(s.late, false)
-"""  # noqa: S608 nothing in it is anybody's input
+"""  # noqa: S608 - contains no input
 _LATENESS_CHANGED_BY_IDENTITY = _LATENESS_CHANGED.format(which="i.identity = ANY(%(identities)s)")
 _LATENESS_CHANGED_IN_PERIOD = _LATENESS_CHANGED.format(
     which="""
@@ -44,17 +43,26 @@ _LATENESS_CHANGED_IN_PERIOD = _LATENESS_CHANGED.format(
 
 @dataclass(frozen=True, slots=True)
 class LatenessChange:
-    """An event that is late and was not, or the other way round."""
+    """An event that has become late, or is no longer late."""
 
     identity: str
     key: str
     dataset: str
     late: bool
-    unasked: bool  # only found in a bucket: nobody has asked for its key yet
+    unasked: bool  # found in a bucket listing, and its key has not been requested yet
+
+
+def tick_watermarks(database: Database, datasets: Datasets, *, now: datetime | None = None) -> None:
+    """Advances watermarks to the clock, re-evaluates lateness and closes windows.
+
+    Runs after events were recorded and regularly when none arrive; it may run twice or be interrupted."""
+    advance_watermarks(database, datasets, now)
+    reevaluate_lateness(database, datasets)
+    close_windows(database, datasets)
 
 
 def evaluate_lateness(connection: Connection, datasets: Datasets, identities: Sequence[str]) -> list[LatenessChange]:
-    """Record which of these events are late. Their keys and their streams are held by whoever asks."""
+    """Records which of these events are late. The caller has locked their keys and streams."""
     rows = connection.execute(_LATENESS_CHANGED_BY_IDENTITY.encode(), {"identities": list(identities)})
     found = [LatenessChange(**row) for row in rows]
     _record_lateness(connection, datasets, found)
@@ -62,50 +70,43 @@ def evaluate_lateness(connection: Connection, datasets: Datasets, identities: Se
 
 
 def reevaluate_lateness(database: Database, datasets: Datasets) -> int:
-    """Judge again what was made after an event that was delivered late; how many events changed sides. Their keys are
-    due: what goes into them, or what is said of it, is not the same any more. A key that somebody has locked is judged
-    another time."""
+    """Re-evaluates events made after one that was delivered out of order; returns how many changed. Their keys become
+    due, because their inputs changed. Locked keys are left for the next tick."""
     changed = 0
     for mark in database.fetch("SELECT dataset FROM kfm.late_again ORDER BY dataset"):
         if mark["dataset"] not in datasets:
             continue
         for _ in range(MAX_ROUNDS):
-            review = _reevaluate_batch(database, datasets, mark["dataset"])
-            changed += review.changed
-            if review.done or not review.changed:
+            count, done = _reevaluate_batch(database, datasets, mark["dataset"])
+            changed += count
+            if done or not count:
                 break
     return changed
 
 
-@dataclass(frozen=True, slots=True)
-class _Reevaluation:
-    changed: int
-    done: bool
-
-
-def _reevaluate_batch(database: Database, datasets: Datasets, dataset: str) -> _Reevaluation:
+def _reevaluate_batch(database: Database, datasets: Datasets, dataset: str) -> tuple[int, bool]:
+    """Returns how many events changed, and whether no others are left."""
     with database.transaction() as connection:
         mark = connection.execute(
             "SELECT since, until FROM kfm.late_again WHERE dataset = %(dataset)s", {"dataset": dataset}
         ).fetchone()
         if mark is None:
-            return _Reevaluation(0, done=True)
+            return 0, True
         parameters = {"dataset": dataset, **mark}
         seen = connection.execute(_LATENESS_CHANGED_IN_PERIOD.encode(), parameters).fetchall()
         some = sorted({row["key"] for row in seen})[:KEY_BATCH_SIZE]
         keys = _lock_free_keys(connection, some)
         lock_streams(connection, [dataset])
-        # What is seen now stays so until the end of this transaction; what came meanwhile has to wait for the next.
+        # With the streams locked, this result holds until the end of the transaction.
         now = [LatenessChange(**row) for row in connection.execute(_LATENESS_CHANGED_IN_PERIOD.encode(), parameters)]
         ours = [one for one in now if one.key in keys]
         _record_lateness(connection, datasets, ours)
         make_keys_due(connection, [one.key for one in ours if not one.unasked])
-        done = len(ours) == len(now) and _delete_mark(connection, parameters)
-        return _Reevaluation(len(ours), done)
+        return len(ours), len(ours) == len(now) and _delete_mark(connection, parameters)
 
 
 def _lock_free_keys(connection: Connection, keys: Sequence[str]) -> set[str]:
-    """Those that nobody else has locked, nor any key that takes its inputs from them."""
+    """Locks and returns the keys that are free, as are all keys that take their inputs from them."""
     rows = connection.execute(
         "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(keys)}
     ).fetchall()
@@ -115,7 +116,7 @@ def _lock_free_keys(connection: Connection, keys: Sequence[str]) -> set[str]:
 
 
 def _delete_mark(connection: Connection, mark: Mapping[str, object]) -> bool:
-    """Unless a wider mark was left meanwhile."""
+    """Deletes the mark unless it has been widened in the meantime."""
     statement = """
         DELETE FROM kfm.late_again
         WHERE dataset = %(dataset)s AND since = %(since)s AND until IS NOT DISTINCT FROM %(until)s::timestamptz
@@ -124,12 +125,12 @@ def _delete_mark(connection: Connection, mark: Mapping[str, object]) -> bool:
 
 
 def _record_lateness(connection: Connection, datasets: Datasets, changes: Sequence[LatenessChange]) -> None:
-    """What somebody decided about an event stays, whether it is late by what is known now or not: it may be again."""
+    """Records changes but keeps releases, because an event that is no longer late may become late again."""
     if not changes:
         return
     late = [one for one in changes if one.late]
     rules: list[LateRule] = [datasets[one.dataset].late for one in late]
-    # What was taken away at its source does not stay published because it was taken away late.
+    # A deletion is applied even if it is late: what is gone at its source must not stay published.
     connection.execute(
         """
         INSERT INTO kfm.late AS l (identity, key, dataset, rule, state)
@@ -154,8 +155,8 @@ def _record_lateness(connection: Connection, datasets: Datasets, changes: Sequen
 
 
 def _apply_holds(connection: Connection, identities: Sequence[str]) -> None:
-    """What is held wants nothing, and what is held no more wants its key worked on. What was only found in a bucket is
-    never held, and goes on waiting for whoever asks for it."""
+    """Makes held events wait and others ready. Events found in a bucket listing are never held; they keep waiting
+    until their key is requested."""
     connection.execute(
         """
         UPDATE kfm.inbox i SET ready_at = CASE WHEN l.state = 'held' THEN 'infinity'::timestamptz END
@@ -168,7 +169,7 @@ def _apply_holds(connection: Connection, identities: Sequence[str]) -> None:
 
 
 def _record_audit(connection: Connection, datasets: Datasets, identities: Sequence[str]) -> None:
-    """A line in the audit for each key with events that were released before they were known to be late."""
+    """Adds an audit entry for each key with events that were released before they were known to be late."""
     connection.execute(
         """
         INSERT INTO kfm.audit (action, actor, dataset, key, policy, detail)

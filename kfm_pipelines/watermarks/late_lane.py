@@ -1,27 +1,29 @@
-"""What is in the late lane, and letting go of what is held there.
-
-Belongs here: choosing, showing and releasing late events. Does not: deciding which events are late (`late`).
-"""
+"""Finds late events and releases held ones. `late` decides which events are late."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import groupby
+from operator import attrgetter
 
 from kfm_pipelines.declarations import LateRule
 from kfm_pipelines.declarations.dataset import Datasets
+from kfm_pipelines.errors import KeyInvalid, LateRefused
+from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
 from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.keys import LOCK_WITH_DEPENDENTS, PRIORITIES
 from kfm_pipelines.watermarks.due import make_keys_due
 
+LATE_LANE_JOB_NAME = "kfm_late_lane"
 KEY_BATCH_SIZE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class LateFilter:
-    """Which late events; what is None is not asked for. An identity may be given by its first digits."""
+    """Criteria for late events; None matches all. Identities may be prefixes."""
 
     dataset: str | None = None
     key: str | None = None
@@ -38,7 +40,7 @@ class LateEvent:
     asset_uri: str
     made_at: datetime
     window_end: datetime
-    watermark: datetime | None  # where it was when the event was made, by what is known now
+    watermark: datetime | None  # when the event was made
     rule: LateRule
     state: str
     noticed_at: datetime
@@ -62,7 +64,7 @@ _MATCHING_LATE_EVENTS = """
 
 
 def find_late_events(database: Database, criteria: LateFilter, *, limit: int | None = None) -> list[LateEvent]:
-    """The chosen ones, in the order of their keys."""
+    """Returns the matching events in the order of their keys."""
     rows = database.fetch(
         f"""
         SELECT l.identity, l.dataset, l.key, i.asset_uri, i.made_at, k.window_end,
@@ -80,13 +82,12 @@ def count_late_events(database: Database, criteria: LateFilter) -> int:
 
 
 def count_held_by_dataset(database: Database) -> dict[str, int]:
-    """How many events each dataset holds."""
     rows = database.fetch("SELECT dataset, count(*) AS n FROM kfm.late WHERE state = 'held' GROUP BY dataset")
     return {row["dataset"]: row["n"] for row in rows}
 
 
 def find_held_objects(database: Database, key: str) -> dict[str, str]:
-    """The objects that held events of the key are about, each with the identity of one."""
+    """Returns the objects of the key's held events, each with the identity of one event."""
     rows = database.fetch(
         """
         SELECT i.asset_uri, l.identity
@@ -100,7 +101,7 @@ def find_held_objects(database: Database, key: str) -> dict[str, str]:
 
 
 def find_holdable_events(connection: Connection, datasets: Datasets, key: str) -> set[str]:
-    """Events of a key that are not held, and would be if they turned out to be late."""
+    """Returns events of a key that are not held but would be if they turned out to be late."""
     patched = [dataset.dataset for dataset in datasets.values() if dataset.late == "patch"]
     rows = connection.execute(
         """
@@ -113,24 +114,14 @@ def find_holdable_events(connection: Connection, datasets: Datasets, key: str) -
     return {row["identity"] for row in rows}
 
 
-def find_dependent_keys(database: Database, keys: Sequence[str]) -> dict[str, str]:
-    """Keys of other versions that take their inputs from these, each with the one it takes them from."""
-    rows = database.fetch(
-        "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(keys)}
-    )
-    return {row["key"]: row["inputs_from"] for row in rows}
-
-
-def is_known_key(database: Database, key: str) -> bool:
-    return bool(database.fetch("SELECT FROM kfm.keys WHERE key = %(key)s", {"key": key}))
-
-
 def release(
     database: Database, datasets: Datasets, events: Sequence[LateEvent], *, actor: str, reason: str
 ) -> list[str]:
-    """Let these events into their keys, which are due at once; identities of those that were still held."""
+    """Releases these events and makes their keys due at once; returns the identities of those that were still held."""
+    if not actor.strip() or not reason.strip():
+        raise LateRefused("a release needs an actor and a reason")
     released: list[str] = []
-    by_key = [list(of_key) for _, of_key in groupby(sorted(events, key=_key_of), key=_key_of)]
+    by_key = [list(of_key) for _, of_key in groupby(sorted(events, key=attrgetter("key")), key=attrgetter("key"))]
     for start in range(0, len(by_key), KEY_BATCH_SIZE):
         some = [event for of_key in by_key[start : start + KEY_BATCH_SIZE] for event in of_key]
         with database.transaction() as connection:
@@ -141,18 +132,8 @@ def release(
     return released
 
 
-def _key_of(event: LateEvent) -> str:
-    return event.key
-
-
 def _parameters(criteria: LateFilter) -> dict[str, object]:
-    return {
-        "dataset": criteria.dataset,
-        "key": criteria.key,
-        "rule": criteria.rule,
-        "state": criteria.state,
-        "identities": list(criteria.identities),
-    }
+    return {**asdict(criteria), "identities": list(criteria.identities)}
 
 
 def _release_held(connection: Connection, identities: Sequence[str], actor: str, reason: str) -> list[str]:
@@ -183,14 +164,10 @@ def _release_held(connection: Connection, identities: Sequence[str], actor: str,
 
 
 def _record_audit(
-    connection: Connection,
-    datasets: Datasets,
-    events: Sequence[LateEvent],
-    actor: str,
-    reason: str,
+    connection: Connection, datasets: Datasets, events: Sequence[LateEvent], actor: str, reason: str
 ) -> None:
-    """A line in the audit for each key."""
-    for key, of_key in groupby(sorted(events, key=_key_of), key=_key_of):
+    """Adds an audit entry for each key."""
+    for key, of_key in groupby(sorted(events, key=attrgetter("key")), key=attrgetter("key")):
         released = list(of_key)
         dataset = released[0].dataset
         policy = datasets[dataset].policy if dataset in datasets else ""
@@ -200,3 +177,54 @@ def _record_audit(
             "events": sorted(event.identity for event in released),
         }
         audit.record(connection, AuditEntry(Action.LATE_RELEASED, actor, dataset, policy, key=key, detail=detail))
+
+
+def find_held_events(services: Services, criteria: LateFilter) -> list[LateEvent]:
+    """Returns what would be released; raises LateRefused or KeyInvalid when a named event is not held or unknown."""
+    known = "SELECT FROM kfm.keys WHERE key = %(key)s"
+    if criteria.key is not None and not services.database.fetch(known, {"key": criteria.key}):
+        raise KeyInvalid(f"{criteria.key[:200]}: no event has named this key; see kfm late list")
+    found = find_late_events(services.database, criteria)
+    for digits in criteria.identities:
+        _require_single_match(services, digits, [event for event in found if event.identity.startswith(digits)])
+    return found
+
+
+def find_outdated_keys(services: Services, events: Sequence[LateEvent]) -> list[str]:
+    """Returns the keys that cannot take their events: their version is no longer declared, and no key of the declared
+    version takes its inputs from them."""
+    outdated = {event.key: event.dataset for event in events if not _is_declared(services, event.dataset, event.key)}
+    dependent = services.database.fetch(
+        "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(outdated)}
+    )
+    taken = {
+        row["inputs_from"] for row in dependent if _is_declared(services, outdated[row["inputs_from"]], row["key"])
+    }
+    return sorted(outdated.keys() - taken)
+
+
+def release_by_rule(services: Services) -> list[str]:
+    """Releases all events that rule `replay` holds."""
+    events = find_late_events(services.database, LateFilter(rule="replay"))
+    reason = "held until the night by rule replay"
+    return release(services.database, services.datasets, events, actor=LATE_LANE_JOB_NAME, reason=reason)
+
+
+def _is_declared(services: Services, dataset: str, key: str) -> bool:
+    declared = services.datasets.get(dataset)
+    return declared is not None and declared.key.transform_version == CanonicalKey.parse(key).transform_version
+
+
+def _require_single_match(services: Services, digits: str, found: Sequence[LateEvent]) -> None:
+    if len(found) > 1:
+        raise LateRefused(f"{digits}: {len(found)} held events begin with these digits; give more of the identity")
+    if found:
+        return
+    known = find_late_events(services.database, LateFilter(identities=(digits,), state=None), limit=1)
+    if known:
+        one = known[0]
+        if one.state == "held":
+            raise LateRefused(f"{digits}: is held, but belongs to dataset {one.dataset} and key {one.key}")
+        by = f" by {one.changed_by}" if one.state == "released" else f" by rule {one.rule}"
+        raise LateRefused(f"{digits}: is not held; it is {one.state}{by} (key {one.key})")
+    raise LateRefused(f"{digits}: no late event has this identity; see kfm late list")

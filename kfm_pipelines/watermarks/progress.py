@@ -1,12 +1,9 @@
-"""How far streams have come: the one step function of a dataset's watermark over time, whatever order events came in.
+"""Computes the watermark of a dataset as a step function of time, whatever order events arrive in. Pure.
 
-Belongs here: the arithmetic. Does not: remembering any of it (state's).
-
-Time here is the producers': when an event was made, not when a queue delivered it. A stream has reached the latest time
-that an event made so far was about. The watermark is the least of what the active streams have reached, less what may
-come out of order; a stream that has not advanced for a while is idle and holds back nobody, and when all are idle none
-of them holds back the furthest. It never goes back. So it is a function of the events and of nothing else, and with it
-what is late: an event made after the watermark had passed the end of its window.
+Time is the producers': when an event was made, not when a queue delivered it. A stream has reached the latest data time
+of the events made so far. The watermark is the minimum over the active streams, less the allowed disorder. A stream
+that has not advanced for a while is idle and holds back no other; when all are idle, the furthest one counts. The
+watermark never moves back. It depends on the events alone, and so does lateness.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +17,7 @@ from kfm_pipelines.declarations import Watermark
 
 @dataclass(frozen=True, slots=True, order=True)
 class Advance:
-    """At this time a stream had reached that time."""
+    """At time `at` a stream had reached data time `reached`."""
 
     at: datetime
     reached: datetime
@@ -28,79 +25,60 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStep:
-    """From this time on the watermark is that."""
+    """From time `at` on, the watermark is `watermark`."""
 
     at: datetime
     watermark: datetime
 
 
-# Years that can be a mistake only; what is dated beyond them is no sign of progress, nor can it be reckoned with.
+# Dates outside these years are mistakes and do not count as progress.
 FIRST_YEAR, LAST_YEAR = 1800, 2400
 
 
 def is_progress(made_at: datetime, data_time: datetime, rule: Watermark) -> bool:
-    """Whether an event says how far its stream is. One about a time that had not come when it was made does not."""
+    """Returns whether the event advances its stream; data from the future does not."""
     known = all(FIRST_YEAR <= time.year <= LAST_YEAR for time in (made_at, data_time))
     return known and data_time <= made_at + rule.skew
 
 
 def envelope(advances: Iterable[Advance]) -> list[Advance]:
-    """Those of one stream that got further than all before them."""
+    """Returns the advances of one stream that got further than all before them."""
     furthest: list[Advance] = []
-    # Of those at the same time the furthest comes first, and the others are behind it.
+    # Of several at the same time the furthest comes first.
     for one in sorted(sorted(advances, key=lambda one: one.reached, reverse=True), key=lambda one: one.at):
         if not furthest or one.reached > furthest[-1].reached:
             furthest.append(one)
     return furthest
 
 
-def sweep(
-    before: Mapping[str, Advance],
-    watermark: datetime | None,
-    advances: Iterable[tuple[str, Advance]],
-    rule: Watermark,
-) -> list[WatermarkStep]:
-    """The steps that follow from what each stream had reached, the watermark of then, and every later advance; to the
-    end, which is when all streams have been idle."""
-    whole = Sweep(before, watermark, rule)
-    return [*whole.process(advances), *whole.finish()]
-
-
 class Sweep:
-    """The same, some advances at a time."""
+    """Computes the steps that follow from an initial state and later advances, given in batches."""
 
     def __init__(self, before: Mapping[str, Advance], watermark: datetime | None, rule: Watermark) -> None:
         self._rule = rule
-        self._streams = _Streams(rule)
+        self.streams = _Streams(rule)
         self.watermark = watermark
         for partition, advance in before.items():
-            self._streams.advance(partition, advance)
-
-    @property
-    def furthest(self) -> datetime | None:
-        """What any stream has reached."""
-        return self._streams.furthest
-
-    def last_advance(self, partition: str) -> Advance:
-        return self._streams.last[partition]
+            self.streams.advance(partition, advance)
 
     def process(self, advances: Iterable[tuple[str, Advance]]) -> list[WatermarkStep]:
-        """Up to the last of them; all are later than those before."""
+        """Returns the steps up to the last advance; all are later than those processed before."""
         steps: list[WatermarkStep] = []
         ordered = sorted(advances, key=lambda one: (one[1].at, one[0]))
         for at, moved in groupby(ordered, key=lambda one: one[1].at):
-            for idle_at in self._streams.idle_times(at):
+            for idle_at in self.streams.idle_times(at):
                 steps += self._steps_at(idle_at)
             for partition, advance in moved:
-                self._streams.advance(partition, advance)
+                self.streams.advance(partition, advance)
             steps += self._steps_at(at)
         return steps
 
     def finish(self) -> list[WatermarkStep]:
-        return [step for idle_at in self._streams.idle_times(None) for step in self._steps_at(idle_at)]
+        """Returns the steps until all streams are idle."""
+        return [step for idle_at in self.streams.idle_times(None) for step in self._steps_at(idle_at)]
 
     def _steps_at(self, at: datetime) -> Iterator[WatermarkStep]:
-        reached = self._streams.reached_by_all(at)
+        reached = self.streams.reached_by_all(at)
         if reached is None:
             return
         mark = reached - self._rule.out_of_order
@@ -111,7 +89,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """After one time until another; none is for ever."""
+    """After `since` until `until`; None is unbounded."""
 
     since: datetime
     until: datetime | None
@@ -120,7 +98,7 @@ class Period:
 def find_disagreement(
     before: datetime | None, old_steps: Iterable[WatermarkStep], new_steps: Iterable[WatermarkStep]
 ) -> Period | None:
-    """When the watermark is not the same by the one steps and by the others, which both follow on what was before."""
+    """Returns the period in which two sequences of steps give different watermarks."""
     marks = [{step.at: step.watermark for step in steps} for steps in (old_steps, new_steps)]
     one = other = before
     since: datetime | None = None
@@ -139,8 +117,8 @@ def is_active(advance: Advance, at: datetime, rule: Watermark) -> bool:
 
 
 class _Streams:
-    """What each stream has reached as time goes on. There may be thousands, and each look must not visit them all: the
-    least of the active ones and the next to fall idle are on top of heaps, under entries that are out of date."""
+    """What each stream has reached. There may be thousands, so the slowest active one and the next to become idle are
+    kept on heaps; outdated entries are skipped."""
 
     def __init__(self, rule: Watermark) -> None:
         self._rule = rule
@@ -158,8 +136,8 @@ class _Streams:
         self._since = max(self._since or advance.at, advance.at)
 
     def reached_by_all(self, at: datetime) -> datetime | None:
-        """What the slowest active stream has reached, or the furthest if all are idle. Time only goes on: an entry that
-        does not count now will not count later."""
+        """Returns what the slowest active stream has reached, or the furthest if all are idle. Times are given in
+        order, so an entry that no longer counts can be dropped."""
         while self._by_reached:
             reached, partition, one = self._by_reached[0]
             if self.last[partition] is one and is_active(one, at, self._rule):
@@ -168,7 +146,7 @@ class _Streams:
         return self.furthest
 
     def idle_times(self, until: datetime | None) -> Iterator[datetime]:
-        """When streams fall idle one after the other, if nothing happens before `until`."""
+        """Yields when streams become idle before `until`, in order."""
         while self._by_idle_time and (until is None or self._by_idle_time[0][0] <= until):
             idle_at, partition, one = heappop(self._by_idle_time)
             happens = self._since is not None and idle_at > self._since and (until is None or idle_at < until)

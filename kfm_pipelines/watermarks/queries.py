@@ -1,18 +1,41 @@
-"""How far datasets are complete, and why not further: read-only questions about streams."""
+"""Read-only queries: the watermark of datasets, and which stream holds it back."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.watermarks.checkpoints import WHOLE_DATASET
 from kfm_pipelines.watermarks.progress import Advance, is_active
 from kfm_pipelines.watermarks.steps import REACHED_BY_NOW
+
+WHOLE_DATASET = "*"  # the row of the dataset among those of its partitions
+
+
+def read_watermark(database: Database, dataset: str) -> datetime | None:
+    """Returns the time up to which all windows are closed; None when none is."""
+    rows = database.fetch(
+        "SELECT watermark FROM kfm.checkpoints WHERE dataset = %(dataset)s AND partition = %(whole)s",
+        {"dataset": dataset, "whole": WHOLE_DATASET},
+    )
+    return rows[0]["watermark"] if rows else None
+
+
+def window_ends_after(database: Database, keys: Sequence[str], until: datetime | None) -> dict[str, datetime]:
+    """Returns the window ends of those keys whose windows end after `until`."""
+    rows = database.fetch(
+        """
+        SELECT key, window_end FROM kfm.keys
+        WHERE key = ANY(%(keys)s) AND window_end > coalesce(%(until)s::timestamptz, '-infinity')
+        """,
+        {"keys": list(keys), "until": until},
+    )
+    return {row["key"]: row["window_end"] for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """One partition of a dataset; an idle one holds back no other."""
+    """One partition of a dataset; an idle one does not hold back the watermark."""
 
     partition: str
     watermark: datetime | None
@@ -23,8 +46,6 @@ class StreamStatus:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStatus:
-    """How far a dataset is complete, by now."""
-
     dataset: str
     watermark: datetime | None
     lag: timedelta | None
@@ -32,13 +53,13 @@ class WatermarkStatus:
 
     @property
     def held_back_by(self) -> str | None:
-        """The active stream that has come least far; none when all are idle."""
+        """Returns the slowest active stream; None when all are idle."""
         active = [stream for stream in self.streams if stream.active]
         return min(active, key=lambda stream: (stream.reached, stream.partition)).partition if active else None
 
 
 def read_watermarks(database: Database) -> dict[str, datetime]:
-    """The watermark of each dataset that has one."""
+    """Returns the watermark of each dataset that has one."""
     rows = database.fetch(
         "SELECT dataset, watermark FROM kfm.checkpoints WHERE partition = %(whole)s ORDER BY dataset",
         {"whole": WHOLE_DATASET},

@@ -1,10 +1,7 @@
-"""The steps of a dataset's watermark, kept in a table: reckoned again from where something new came.
+"""Stores the steps of a dataset's watermark; recomputes them from the first change, and marks the period in which
+lateness has to be re-evaluated."""
 
-Belongs here: which steps follow from the advances that are kept, and from when on what is late has to be judged again.
-Does not: the advances themselves (`streams`).
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -15,7 +12,7 @@ from kfm_pipelines.watermarks.progress import FIRST_YEAR, Advance, Period, Sweep
 
 ADVANCE_PAGE_SIZE = 1000
 EARLIEST = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
-# Every stream of a dataset, found without looking at all of its advances.
+# All streams of a dataset, found without reading all of its advances.
 STREAMS_CTE = """
     RECURSIVE streams AS (
         (SELECT partition FROM kfm.advances WHERE dataset = %(dataset)s ORDER BY partition LIMIT 1)
@@ -25,7 +22,7 @@ STREAMS_CTE = """
         FROM streams s WHERE s.partition IS NOT NULL
     )
 """
-# Each stream's last advance before some time.
+# The last advance of each stream before some time.
 _REACHED = f"""
     WITH {STREAMS_CTE}
     SELECT s.partition, last.at, last.reached
@@ -35,7 +32,7 @@ _REACHED = f"""
         ORDER BY a.at DESC LIMIT 1
     ) AS last
     WHERE s.partition IS NOT NULL
-"""  # noqa: S608 nothing in it is anybody's input
+"""  # noqa: S608 - contains no input
 _REACHED_BEFORE = _REACHED.format(comparison="<", time="%(since)s")
 REACHED_BY_NOW = _REACHED.format(comparison="<=", time="coalesce(%(now)s::timestamptz, clock_timestamp())")
 
@@ -47,8 +44,7 @@ def recompute_steps(
     superseded: Sequence[tuple[str, Advance]],
     evaluated_by_caller: Sequence[str],
 ) -> None:
-    """The steps from the first new advance on, anew, until they go on as they did; events made meanwhile may be late
-    now, or no more."""
+    """Recomputes the steps from the first new advance until they agree with the stored ones again."""
     since = min(one.at for _, one in new)
     parameters = {"dataset": dataset.dataset, "since": since}
     before = {
@@ -69,48 +65,49 @@ def recompute_steps(
     else:
         steps.update(sweep.finish())
     known = _read_steps(connection, dataset.dataset, since, upto)
-    _replace_steps(connection, dataset.dataset, known - steps, steps - known)
-    other = find_disagreement(last, known, steps)
+    other = _replace_steps(connection, dataset.dataset, known, steps, last)
     if other:
-        _mark_for_reevaluation(
-            connection, dataset.dataset, Period(other.since, other.until or upto), evaluated_by_caller
-        )
+        period = Period(other.since, other.until or upto)
+        _mark_for_reevaluation(connection, dataset.dataset, period, evaluated_by_caller)
 
 
 def recompute_all_steps(connection: Connection, dataset: Dataset) -> None:
-    """All steps anew, because the rule is another."""
+    """Recomputes all steps after a change of the rule."""
     sweep = Sweep({}, None, dataset.watermark)
     pages = _read_pages(connection, dataset.dataset, None)
     steps = {step for page in pages for step in sweep.process(page)} | set(sweep.finish())
     known = _read_steps(connection, dataset.dataset, None, None)
-    _replace_steps(connection, dataset.dataset, known - steps, steps - known)
-    other = find_disagreement(None, known, steps)
+    other = _replace_steps(connection, dataset.dataset, known, steps, None)
     if other:
         _mark_for_reevaluation(connection, dataset.dataset, other, [])
 
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
-    """What is not as it was when a dataset was swept before: new advances, and those that they took the place of."""
+    """What differs from the last sweep of a dataset: new advances and those they surpassed."""
 
     new: frozenset[tuple[str, Advance]]
     last_at: datetime
     idle_after: timedelta
 
     def are_past(self, sweep: Sweep, at: datetime) -> bool:
-        """Whether streams go on as they would without them: each has got further since, or has long been idle and is
-        not what the furthest goes by."""
+        """Returns whether the changes no longer matter: each changed stream has advanced since, or has long been idle
+        and is not the furthest."""
         if at <= self.last_at:
             return False
-        standing = [one for partition, one in self.new if sweep.last_advance(partition) == one]
+        standing = [one for partition, one in self.new if sweep.streams.last[partition] == one]
         if not standing:
             return True
         furthest = max(one.reached for one in standing)
-        return at >= self.last_at + self.idle_after and sweep.furthest is not None and furthest < sweep.furthest
+        return (
+            at >= self.last_at + self.idle_after
+            and sweep.streams.furthest is not None
+            and furthest < sweep.streams.furthest
+        )
 
 
 def _read_pages(connection: Connection, dataset: str, since: datetime | None) -> Iterator[list[tuple[str, Advance]]]:
-    """The advances since then, in the order of time; those of one instant are never parted."""
+    """Yields pages of the advances since then in order of time; those of one instant share a page."""
     parameters = {"dataset": dataset, "from": since or EARLIEST, "limit": ADVANCE_PAGE_SIZE}
     statement = """
         SELECT partition, at, reached FROM kfm.advances WHERE dataset = %(dataset)s AND at {comparison} %(from)s
@@ -154,13 +151,18 @@ def _read_steps(
 
 
 def _replace_steps(
-    connection: Connection, dataset: str, removed: Iterable[WatermarkStep], inserted: Iterable[WatermarkStep]
-) -> None:
+    connection: Connection,
+    dataset: str,
+    known: set[WatermarkStep],
+    steps: set[WatermarkStep],
+    watermark_before: datetime | None,
+) -> Period | None:
+    """Replaces the known steps; returns the period in which the watermark changed."""
     connection.execute(
         "DELETE FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at = ANY(%(ats)s)",
-        {"dataset": dataset, "ats": [step.at for step in removed]},
+        {"dataset": dataset, "ats": [step.at for step in known - steps]},
     )
-    added = list(inserted)
+    added = list(steps - known)
     connection.execute(
         """
         INSERT INTO kfm.watermark_steps (dataset, at, watermark)
@@ -168,12 +170,13 @@ def _replace_steps(
         """,
         {"dataset": dataset, "ats": [one.at for one in added], "watermarks": [one.watermark for one in added]},
     )
+    return find_disagreement(watermark_before, known, steps)
 
 
 def _mark_for_reevaluation(
     connection: Connection, dataset: str, period: Period, evaluated_by_caller: Sequence[str]
 ) -> None:
-    """Leave a mark if other events made then are known. Their keys cannot be locked from here: that is done later."""
+    """Marks the period if it has other known events. Their keys cannot be locked here, so they are evaluated later."""
     connection.execute(
         """
         INSERT INTO kfm.late_again AS a (dataset, since, until)

@@ -1,10 +1,7 @@
-"""How far the streams of a dataset have come, kept in tables: advances, the steps that follow from them, checkpoints.
+"""Stores how far the streams of a dataset have advanced, and the checkpoints that follow.
 
-Belongs here: keeping what `events.progress` reckons. Does not: what becomes of late events (`late`), or when keys are
-due (`due`).
-
-Advances and steps follow from the events alone, so they may change in the past when an event is delivered after later
-ones. A checkpoint is what was promised at some time by the clock, and never goes back.
+Advances and steps depend on the events alone, so an event delivered after later ones may change them in the past. A
+checkpoint is a promise made at some time by the clock and never moves back.
 """
 
 from collections import defaultdict
@@ -16,15 +13,13 @@ from kfm_pipelines.declarations import Watermark
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state.database import Connection, Database
-from kfm_pipelines.watermarks.checkpoints import WHOLE_DATASET
 from kfm_pipelines.watermarks.progress import Advance, envelope, is_progress
+from kfm_pipelines.watermarks.queries import WHOLE_DATASET
 from kfm_pipelines.watermarks.steps import REACHED_BY_NOW, STREAMS_CTE, recompute_all_steps, recompute_steps
 
-# A dataset with more streams than that has a pattern that names something else; what it costs to follow them grows with
-# their number.
-MAX_STREAMS = 20_000
+MAX_STREAMS = 20_000  # more means that the pattern matches something else; the cost grows with the number
 
-# What the checkpoints should be by now and are not.
+# Checkpoints that should be further by now.
 _OUTDATED_CHECKPOINTS = f"""
     SELECT due.partition, due.watermark
     FROM (
@@ -36,12 +31,11 @@ _OUTDATED_CHECKPOINTS = f"""
     ) AS due
     LEFT JOIN kfm.checkpoints c ON c.dataset = %(dataset)s AND c.partition = due.partition
     WHERE c.watermark IS NULL OR c.watermark < due.watermark
-"""  # noqa: S608 nothing in it is anybody's input
+"""  # noqa: S608 - contains no input
 
 
 def lock_streams(connection: Connection, datasets: Iterable[str]) -> None:
-    """Let nobody else change how far these datasets have come before this transaction ends. Whoever holds a stream must
-    not lock a key any more: keys are locked first."""
+    """Locks the streams of these datasets until the transaction ends. Keys must be locked before streams."""
     for dataset in sorted(set(datasets)):
         connection.execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%(seat)s, 0))", {"seat": f"kfm streams {dataset}"}
@@ -55,14 +49,13 @@ def advance_streams(
     evaluated_by_caller: Sequence[str],
     now: datetime | None,
 ) -> None:
-    """Let the streams come as far as these events say. What is told of an event twice, with two times, is two signs of
-    progress: so it does not matter which of them came first. Whether those to be judged are late is still to be asked;
-    what is known besides them may have to be judged again."""
+    """Advances the streams to these events and marks earlier events for re-evaluation, except those that the caller
+    evaluates itself. An event sent twice with two times counts as two advances, so their order does not matter."""
     for dataset in sorted({event.dataset for event in events}):
         declared = datasets[dataset]
         _apply_rule(connection, declared)
-        signs = _extract_advances((event for event in events if event.dataset == dataset), declared.watermark)
-        new = _drop_excess_streams(connection, dataset, _select_new_advances(connection, dataset, signs))
+        advances = _extract_advances((event for event in events if event.dataset == dataset), declared.watermark)
+        new = _drop_excess_streams(connection, dataset, _select_new_advances(connection, dataset, advances))
         if new:
             surpassed = _insert_advances(connection, dataset, new)
             recompute_steps(connection, declared, new, surpassed, evaluated_by_caller)
@@ -70,17 +63,19 @@ def advance_streams(
 
 
 def datasets_with_progress(connection: Connection, datasets: Datasets, events: Sequence[IngestEvent]) -> set[str]:
-    """The datasets that would advance. What is no progress now never will be: streams only come further."""
+    """Returns the datasets that would advance. Streams never move back, so what is no progress now never will be."""
     found = set()
     for dataset in {event.dataset for event in events}:
-        signs = _extract_advances((event for event in events if event.dataset == dataset), datasets[dataset].watermark)
-        if _select_new_advances(connection, dataset, signs):
+        advances = _extract_advances(
+            (event for event in events if event.dataset == dataset), datasets[dataset].watermark
+        )
+        if _select_new_advances(connection, dataset, advances):
             found.add(dataset)
     return found
 
 
 def advance_watermarks(database: Database, datasets: Datasets, now: datetime | None = None) -> list[str]:
-    """Bring the checkpoints up to the clock, also where no event came: streams fall idle. The datasets that moved."""
+    """Advances checkpoints to the clock, because streams become idle without events; returns the changed datasets."""
     moved = []
     for dataset in datasets.values():
         with database.transaction() as connection:
@@ -94,7 +89,7 @@ def advance_watermarks(database: Database, datasets: Datasets, now: datetime | N
 
 
 def _format_rule(rule: Watermark) -> str:
-    """What steps depend on. An event keeps the partition that it had when it came."""
+    """Formats what the steps depend on. An event keeps the partition it had when it arrived."""
     return f"out_of_order {rule.out_of_order}, idle_after {rule.idle_after}, skew {rule.skew}"
 
 
@@ -106,7 +101,7 @@ def _read_rule(connection: Connection, dataset: str) -> str | None:
 
 
 def _apply_rule(connection: Connection, dataset: Dataset) -> None:
-    """Reckon everything again once, if another rule is declared than it was reckoned by."""
+    """Recomputes everything if the declared rule has changed."""
     known, declared = _read_rule(connection, dataset.dataset), _format_rule(dataset.watermark)
     if known == declared:
         return
@@ -123,7 +118,7 @@ def _apply_rule(connection: Connection, dataset: Dataset) -> None:
 
 
 def _rebuild_advances(connection: Connection, dataset: Dataset) -> None:
-    """What is progress depends on the rule. Events may be purged, so what they were a sign of counts as well."""
+    """Recomputes the advances from the inbox, and from known advances because their events may have been purged."""
     rows = connection.execute(
         """
         SELECT partition, at, reached FROM kfm.advances WHERE dataset = %(dataset)s
@@ -138,14 +133,13 @@ def _rebuild_advances(connection: Connection, dataset: Dataset) -> None:
         if is_progress(row["at"], row["reached"], dataset.watermark):
             points[row["partition"]].append(Advance(row["at"], row["reached"]))
     connection.execute("DELETE FROM kfm.advances WHERE dataset = %(dataset)s", {"dataset": dataset.dataset})
-    signs = [(partition, one) for partition in sorted(points) for one in envelope(points[partition])]
-    _insert_advances(connection, dataset.dataset, signs)
+    _insert_advances(connection, dataset.dataset, _envelopes(points))
 
 
 def _drop_excess_streams(
     connection: Connection, dataset: str, new: Sequence[tuple[str, Advance]]
 ) -> list[tuple[str, Advance]]:
-    """Without those of streams that are too many."""
+    """Drops the advances of streams beyond MAX_STREAMS."""
     rows = connection.execute(
         """
         SELECT n.partition FROM unnest(%(partitions)s::text[]) AS n (partition) WHERE NOT EXISTS (
@@ -159,17 +153,21 @@ def _drop_excess_streams(
         f"WITH {STREAMS_CTE} SELECT count(partition) AS n FROM streams".encode(),  # noqa: S608
         {"dataset": dataset},
     ).fetchall()
-    room = max(0, MAX_STREAMS - count["n"])
-    too_many = set(sorted(row["partition"] for row in rows)[room:])
+    free = max(0, MAX_STREAMS - count["n"])
+    too_many = set(sorted(row["partition"] for row in rows)[free:])
     return [(partition, one) for partition, one in new if partition not in too_many]
 
 
 def _extract_advances(events: Iterable[IngestEvent], rule: Watermark) -> list[tuple[str, Advance]]:
-    """Of each stream the events that got further than all made before them."""
+    """Returns, per stream, the events that got further than all made before them."""
     points: defaultdict[str, list[Advance]] = defaultdict(list)
     for event in events:
         if event.change == "created" and is_progress(event.event_time, event.data_time, rule):
             points[event.partition].append(Advance(event.event_time, event.data_time))
+    return _envelopes(points)
+
+
+def _envelopes(points: Mapping[str, Iterable[Advance]]) -> list[tuple[str, Advance]]:
     return [(partition, one) for partition in sorted(points) for one in envelope(points[partition])]
 
 
@@ -208,7 +206,7 @@ def _select_new_advances(
 def _insert_advances(
     connection: Connection, dataset: str, new: Sequence[tuple[str, Advance]]
 ) -> list[tuple[str, Advance]]:
-    """Those that the new ones surpass are none any more; they follow upon them, since a stream only comes further."""
+    """Inserts new advances; deletes and returns the later ones that they surpass."""
     parameters = _parameters(dataset, new)
     rows = connection.execute(
         f"""

@@ -1,5 +1,4 @@
-"""`kfm datasets check`: a declaration is right when its policy and its suites speak about its columns and somebody
-decides."""
+"""`kfm datasets check`: a declaration must agree with its policy, suites, candidates and authorities."""
 
 import json
 import os
@@ -12,7 +11,7 @@ import pytest
 import yaml
 
 from kfm_pipelines_tests.fixtures.declarations import change, resources_in
-from kfm_pipelines_tests.fixtures.sites.command import Said, kfm
+from kfm_pipelines_tests.fixtures.sites.command import CommandResult, kfm_in_process
 
 
 @pytest.fixture
@@ -20,10 +19,10 @@ def resources(tmp_path: Path) -> Path:
     return resources_in(tmp_path)
 
 
-def check(resources: Path, *arguments: str) -> Said:
-    """Without a database or a cloud."""
+def check(resources: Path, *arguments: str) -> CommandResult:
+    """Checks without a database or cloud services."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("KFM_", "AWS_"))}
-    return kfm({**environment, "KFM_RESOURCES": str(resources)}, "datasets", "check", *arguments)
+    return kfm_in_process({**environment, "KFM_RESOURCES": str(resources)}, "datasets", "check", *arguments)
 
 
 def with_column(resources: Path) -> None:
@@ -53,7 +52,7 @@ def candidate_of_heritage(resources: Path, **changes: Any) -> None:
     (resources / "candidates/heritage-sites@v2-0-0.yaml").write_text(yaml.safe_dump(document | changes))
 
 
-WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
+INVALID: dict[str, tuple[Callable[[Path], object], str]] = {
     "a column the policy is silent about": (
         with_column,
         "policy heritage-sites@1 does not suit heritage/sites: it does not say whether 'finder' is kept or withheld",
@@ -115,21 +114,22 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-def test_what_is_shipped_is_right(resources: Path) -> None:
+def test_the_shipped_declarations_are_valid(resources: Path) -> None:
     assert check(resources).out == (
-        "3 right: drought/tribal-areas, heritage/sites, usgs/streamflow\n1 candidates right: usgs/streamflow@v1-1-0\n"
+        "3 datasets valid: drought/tribal-areas, heritage/sites, usgs/streamflow\n"
+        "1 candidate valid: usgs/streamflow@v1-1-0\n"
     )
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_one_sentence(resources: Path, case: str) -> None:
-    breaks, says = WRONG[case]
+@pytest.mark.parametrize("case", INVALID)
+def test_an_invalid_declaration_is_reported_in_one_sentence(resources: Path, case: str) -> None:
+    breaks, message = INVALID[case]
     breaks(resources)
-    said = check(resources)
-    assert (said.code, said.out, said.err) == (1, "", f"kfm: {says}\n")
+    result = check(resources)
+    assert (result.code, result.out, result.err) == (1, "", f"kfm: {message}\n")
 
 
-def test_a_file_is_held_against_its_policy_before_it_is_declared(resources: Path, tmp_path: Path) -> None:
+def test_a_draft_is_checked_before_it_is_declared(resources: Path, tmp_path: Path) -> None:
     draft = tmp_path / "draft.yaml"
     shutil.copyfile(resources / "datasets/heritage-sites.yaml", draft)
     assert check(resources, str(draft), "--json").json == {
@@ -139,9 +139,9 @@ def test_a_file_is_held_against_its_policy_before_it_is_declared(resources: Path
     }
 
     change(draft, extent=None)
-    said = check(resources, str(draft))
-    assert said.code == 1
-    assert "the dataset has no extent" in said.err
+    result = check(resources, str(draft))
+    assert result.code == 1
+    assert "the dataset has no extent" in result.err
 
     change(draft, canary={"transform_version": "v2", "fraction": 0.5})
     assert "canary names candidates/heritage-sites@v2.yaml, which is not there" in check(resources, str(draft)).err

@@ -1,4 +1,4 @@
-"""Commands log into the file and leave the terminal to what they have to say."""
+"""Commands log into a file and keep the terminal for their output."""
 
 import os
 from pathlib import Path
@@ -6,36 +6,36 @@ from pathlib import Path
 import pytest
 
 from kfm_pipelines.telemetry.logs.configure import LOG_FILE
-from kfm_pipelines_tests.fixtures.sites.command import fresh_kfm
+from kfm_pipelines_tests.fixtures.sites.command import kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site
 from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of
 
 
 @pytest.mark.slow
-def test_a_worker_says_what_came_of_it_and_logs_why(site: Site) -> None:
+def test_a_worker_prints_counts_and_logs_details(site: Site) -> None:
     site.put(0, data=b"rubbish")
     site.put(1)
 
-    said = fresh_kfm(site.environment, "work", "--once")
+    result = kfm(site.environment, "work", "--once")
 
-    assert (said.code, said.out) == (0, "2 keys: 1 published, 0 unchanged, 1 failed\n")
-    assert said.err.strip() == "keys done: 2"
+    assert (result.code, result.out) == (0, "2 keys: 1 published, 0 unchanged, 1 failed\n")
+    assert result.err.strip() == "keys done: 2"
     lines = lines_of(site.root / "telemetry" / LOG_FILE)
     assert {"RUN_START", "STEP_SUCCESS", "STEP_FAILURE"} <= {line.get("dagster_event_type") for line in lines}
     assert any(line["logger"] == "kfm_pipelines.stages.telemetry.outcomes" for line in lines)
 
 
 @pytest.mark.slow
-def test_a_developer_sees_it_all(site: Site) -> None:
+def test_debug_mode_prints_library_logs(site: Site) -> None:
     site.put(0)
-    said = fresh_kfm({**site.environment, "KFM_DEBUG": "1"}, "work", "--once")
-    assert "RUN_SUCCESS" in said.err
+    result = kfm({**site.environment, "KFM_DEBUG": "1"}, "work", "--once")
+    assert "RUN_SUCCESS" in result.err
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [("--help",), ("verify", "--help"), ("verify", "no:such:key")])
+@pytest.mark.parametrize("arguments", [("verify", "--help"), ("verify", "no:such:key")])
 def test_a_command_that_needs_no_home_makes_none(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     home = tmp_path / "home"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("KFM_", "AWS_"))}
-    fresh_kfm({**environment, "KFM_HOME": str(home)}, *arguments)
+    kfm({**environment, "KFM_HOME": str(home)}, *arguments)
     assert not home.exists()

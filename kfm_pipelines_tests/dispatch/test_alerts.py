@@ -1,5 +1,4 @@
-"""A run that failed is told to whoever listens at the topic for alerts: once, without data, and not only when SNS is
-there."""
+"""A failed run is published to the alert topic: once, without data, and later if SNS is unavailable."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ JOBS = ["usgs_streamflow"]
 
 
 class Sensor:
-    """The sensor as the daemon evaluates it, with its memory."""
+    """The sensor as the daemon evaluates it, with its cursor."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
@@ -42,15 +41,17 @@ class Sensor:
         return data.skip_message or ""
 
 
-@pytest.fixture
-def sensor(instance: dg.DagsterInstance) -> Sensor:
-    return Sensor(instance)
+@dg.job(name="usgs_streamflow")
+def without_steps() -> None:
+    pass
 
 
-def fail(site: Site, *hours: int) -> None:
-    for hour in hours:
-        site.put(hour, spoiled(hour))
-    site.work()
+def add_failed_runs(instance: dg.DagsterInstance, count: int) -> list[str]:
+    """Reports failed runs without executing any."""
+    runs = [instance.create_run_for_job(without_steps, status=dg.DagsterRunStatus.STARTED) for _ in range(count)]
+    for run in runs:
+        instance.report_run_failed(run)
+    return [run.run_id for run in runs]
 
 
 @contextmanager
@@ -60,91 +61,86 @@ def without_topic(site: Site) -> Iterator[None]:
     sns_client().create_topic(Name=site.services.settings.alert_topic)
 
 
-def test_a_red_key_reaches_whoever_listens(site: Site, sensor: Sensor) -> None:
+@pytest.mark.slow
+def test_a_failed_run_reaches_subscribers_even_if_sns_was_unavailable(site: Site, instance: dg.DagsterInstance) -> None:
+    sensor = Sensor(instance)
+    assert sensor.tick() == "watching for failed runs from now on"
+    with without_topic(site):
+        site.put(0, spoiled(0))
+        site.put(1)
+        site.work()
+        assert "1 waiting: there is no topic" in sensor.tick()
+        assert "1 waiting" in sensor.tick()
     queue = listening(site.services.settings.alert_topic)
-    assert sensor.tick() == "tells of the runs that fail from now on"
-    site.put(1)
-    fail(site, 0)
 
-    assert sensor.tick() == "1 failed runs told"
+    assert sensor.tick() == "1 alert sent"
 
     [envelope] = [json.loads(body) for body in bodies(queue)]
-    told = json.loads(envelope["Message"])
-    [run] = dg.DagsterInstance.get().get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
-    assert envelope["Subject"] == told["summary"] == "KFM: a run of usgs/streamflow failed at validate, 2 keys"
-    assert (told["id"], told["run_id"]) == (f"run-failure:{run.run_id}", run.run_id)
-    assert (told["job"], told["dataset"], told["keys"]) == ("usgs_streamflow", "usgs/streamflow", 2)
-    assert [step["step"] for step in told["failed_steps"]] == ["usgs__streamflow__validate"]
+    alert = json.loads(envelope["Message"])
+    [run] = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
+    assert envelope["Subject"] == alert["summary"] == "KFM: a run of usgs/streamflow failed at validate, 2 keys"
+    assert (alert["id"], alert["run_id"]) == (f"run-failure:{run.run_id}", run.run_id)
+    assert (alert["job"], alert["dataset"], alert["keys"]) == ("usgs_streamflow", "usgs/streamflow", 2)
+    assert [step["step"] for step in alert["failed_steps"]] == ["usgs__streamflow__validate"]
     assert "discharge" not in envelope["Message"]
     assert "-999999" not in envelope["Message"]
     assert envelope["MessageAttributes"]["dataset"]["Value"] == "usgs/streamflow"
-    # Once, however often it ticks.
-    assert sensor.tick() == "0 failed runs told"
+    # Only once.
+    assert sensor.tick() == "0 alerts sent"
     assert bodies(queue) == []
 
 
-def test_what_sns_did_not_take_is_sent_when_it_does(site: Site, sensor: Sensor) -> None:
-    sensor.tick()
-    with without_topic(site):
-        fail(site, 0)
-        assert "1 wait: there is no topic" in sensor.tick()
-        fail(site, 1)
-        assert "2 wait" in sensor.tick()
-    queue = listening(site.services.settings.alert_topic)
+def test_refused_alerts_do_not_keep_others_from_being_sent() -> None:
+    """With more refusals than a tick allows, the alerts after them are sent within two ticks."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        cursor, _ = tick(instance, None, JOBS, lambda run: None)
+        failed = add_failed_runs(instance, MAX_REFUSALS + 2)
+        refused, sent = failed[:MAX_REFUSALS], list[str]()
 
-    assert sensor.tick() == "2 failed runs told"
+        def send(run: FailedRun) -> None:
+            if run.run_id in refused:
+                raise ServiceUnavailable("not this one")
+            sent.append(run.run_id)
 
-    told = [json.loads(json.loads(body)["Message"])["run_id"] for body in bodies(queue)]
-    assert len(set(told)) == len(told) == 2
-
-
-def test_one_that_is_refused_stands_in_nobodys_way(site: Site, instance: dg.DagsterInstance) -> None:
-    """More of them than a tick bears: those that come after them are told all the same, within two ticks."""
-    told, _ = tick(instance, None, JOBS, lambda run: None)
-    for hour in range(MAX_REFUSALS + 2):
-        fail(site, hour)
-    failed = [run.run_id for run in reversed(instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE])))]
-    refused, sent = failed[:MAX_REFUSALS], list[str]()
-
-    def send(run: FailedRun) -> None:
-        if run.run_id in refused:
-            raise ServiceUnavailable("not this one")
-        sent.append(run.run_id)
-
-    for _ in range(2):
-        told, said = tick(instance, told.serialise(), JOBS, send)
+        for _ in range(2):
+            cursor, summary = tick(instance, cursor.serialise(), JOBS, send)
 
     assert sent == failed[MAX_REFUSALS:]
-    assert set(told.retry_run_ids) == set(refused)
-    assert "3 wait: not this one" in said
+    assert set(cursor.retry_run_ids) == set(refused)
+    assert "3 waiting: not this one" in summary
 
 
-def test_what_failed_before_is_no_news_and_jobs_of_others_are_not_ours(
-    site: Site, instance: dg.DagsterInstance
-) -> None:
-    fail(site, 0)
-    sent: list[FailedRun] = []
-    told, _ = tick(instance, None, JOBS, sent.append)
-    tick(instance, told.serialise(), JOBS, sent.append)
-    assert sent == []
-    tick(instance, AlertCursor(-1).serialise(), ["another"], sent.append)
-    assert sent == []
-    tick(instance, AlertCursor(-1).serialise(), JOBS, sent.append)
-    assert len(sent) == 1
+def test_earlier_failures_and_jobs_of_others_are_not_sent() -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        add_failed_runs(instance, 1)
+        sent: list[FailedRun] = []
+        cursor, _ = tick(instance, None, JOBS, sent.append)
+        tick(instance, cursor.serialise(), JOBS, sent.append)
+        tick(instance, AlertCursor(-1).serialise(), ["another"], sent.append)
+        assert sent == []
+        tick(instance, AlertCursor(-1).serialise(), JOBS, sent.append)
+        assert len(sent) == 1
 
 
-def test_a_step_that_fails_is_named_with_the_class_of_its_error(site: Site, instance: dg.DagsterInstance) -> None:
-    site.put(0, data=b"no parquet")
-    site.work()
-    sent: list[FailedRun] = []
-    tick(instance, AlertCursor(-1).serialise(), JOBS, sent.append)
-    [(step, error)] = sent[0].steps
-    assert (step, error) == ("usgs__streamflow__compute", "Failure")
+def test_a_failed_step_is_named_with_the_class_of_its_first_error() -> None:
+    @dg.op
+    def breaks() -> None:
+        raise dg.Failure("39.1 N 94.6 W")
+
+    @dg.job(name="usgs_streamflow")
+    def breaking() -> None:
+        breaks()
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        breaking.execute_in_process(instance=instance, raise_on_error=False)
+        sent: list[FailedRun] = []
+        tick(instance, AlertCursor(-1).serialise(), JOBS, sent.append)
+    assert sent[0].steps == (("breaks", "Failure"),)
 
 
-def test_the_topic_is_provisioned_and_the_sensor_runs_from_the_start(site: Site) -> None:
-    assert topic_attributes(topic_arn(site.services.settings.alert_topic)) is not None
-    found: Any = build_definitions(site.services.settings.resources).get_sensor_def("kfm_failed_runs")
+def test_the_topic_is_provisioned_and_the_sensor_runs_from_the_start(untouched: Site) -> None:
+    assert topic_attributes(topic_arn(untouched.services.settings.alert_topic)) is not None
+    found: Any = build_definitions(untouched.services.settings.resources).get_sensor_def("kfm_failed_runs")
     assert found.default_status is dg.DefaultSensorStatus.RUNNING
 
 

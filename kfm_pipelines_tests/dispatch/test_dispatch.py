@@ -1,16 +1,19 @@
-"""What a tick asks for while keys compete for slots, on a real site with a real Dagster instance."""
+"""What is requested while keys compete for slots, and what happens to the keys of dead runs."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster._core.storage.tags import RUN_KEY_TAG
 
-from kfm_pipelines.dispatch.dispatch import close_finished_dispatches, dispatch
+from kfm_pipelines.dispatch import dispatch as dispatch_module
+from kfm_pipelines.dispatch.dispatch import close_finished_dispatches, dispatch, reap, report_published
 from kfm_pipelines.dispatch.tables import close_dispatch, open_dispatches
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.orchestration.instance import open_instance
+from kfm_pipelines.orchestration.names import asset_key
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
@@ -35,12 +38,12 @@ def instance(stack: Stack) -> Iterator[dg.DagsterInstance]:
         yield opened
 
 
-def asked(instance: dg.DagsterInstance, services: Services) -> list[str]:
+def requested(instance: dg.DagsterInstance, services: Services) -> list[str]:
     return [request.partition_key or "" for request in dispatch(instance, services).runs]
 
 
 def finish(services: Services, key: str) -> None:
-    """What a run that finds nothing new does, and the tick after it."""
+    """Does what a run without changes does, and the tick after it."""
     claim = Claims(services.database, "run", 60).take(key)
     transactions.begin(services.database, claim, lambda _: {})
     transactions.skip(services.database, claim, {})
@@ -49,15 +52,16 @@ def finish(services: Services, key: str) -> None:
             close_dispatch(services.database, one.run_key)
 
 
-def test_in_a_flood_of_urgent_keys_the_others_are_dispatched_one_in_four(narrow: Site) -> None:
+def test_in_a_flood_of_urgent_keys_the_others_are_dispatched_one_in_four(
+    narrow: Site, instance: dg.DagsterInstance
+) -> None:
+    """Across ticks, each of which has one free slot."""
     patient = [*make_due(narrow, 100, 101), *make_due(narrow, 102, priority="low")]
     due_since(narrow, patient, minutes=30)
     order = []
     for turn in range(13):
         make_due(narrow, turn, priority="high")
-        # Each turn as if by a new process: what it goes by is in the database.
-        with open_instance() as instance:
-            [key] = asked(instance, Services(narrow.services.settings))
+        [key] = requested(instance, narrow.services)
         finish(narrow.services, key)
         order.append(key)
 
@@ -73,10 +77,10 @@ def test_in_a_flood_of_normal_keys_a_low_one_waits_ten_minutes_and_no_more(
     due_since(narrow, [low], minutes)
     flood = make_due(narrow, *range(3))
     with open_instance() as instance:
-        assert asked(instance, narrow.services) == ([low] if waited_enough else flood[:1])
+        assert requested(instance, narrow.services) == ([low] if waited_enough else flood[:1])
 
 
-def test_no_more_runs_are_asked_for_under_a_prefix_than_it_may_have(small: Site, instance: dg.DagsterInstance) -> None:
+def test_no_more_runs_are_requested_under_a_prefix_than_its_limit(small: Site, instance: dg.DagsterInstance) -> None:
     declare(small, limits=[{"prefix": f"{YEAR}-12-04", "runs": 2}])
     limited = make_due(small, *range(6))
     [free] = make_due(small, 30)
@@ -87,12 +91,12 @@ def test_no_more_runs_are_asked_for_under_a_prefix_than_it_may_have(small: Site,
     tags = {request.partition_key: request.tags.get("kfm/at-most-2") for request in requests.runs}
     assert tags == {limited[0]: f"{YEAR}-12-04", limited[1]: f"{YEAR}-12-04", free: None}
     assert requests.held_back == 2  # of the four it looked at under the prefix
-    assert asked(instance, small.services) == []
+    assert requested(instance, small.services) == []
     finish(small.services, limited[0])
-    assert asked(instance, small.services) == limited[2:3]
+    assert requested(instance, small.services) == limited[2:3]
 
 
-def test_a_lost_request_is_made_again_with_its_limit(small: Site, instance: dg.DagsterInstance) -> None:
+def test_a_lost_request_is_repeated_with_its_limit(small: Site, instance: dg.DagsterInstance) -> None:
     declare(small, limits=[{"prefix": YEAR, "runs": 3}])
     make_due(small, 0)
     [lost] = dispatch(instance, small.services).runs
@@ -101,20 +105,18 @@ def test_a_lost_request_is_made_again_with_its_limit(small: Site, instance: dg.D
     assert lost.tags["kfm/at-most-3"] == YEAR
 
 
-def test_of_a_serial_dataset_one_run_is_asked_for_at_a_time(small: Site, instance: dg.DagsterInstance) -> None:
+def test_a_serial_dataset_has_one_requested_run_at_a_time(small: Site, instance: dg.DagsterInstance) -> None:
     declare(small, serial=True)
     keys = make_due(small, 0, 1)
-    assert asked(instance, small.services) == keys[:1]
-    assert asked(instance, small.services) == []
+    assert requested(instance, small.services) == keys[:1]
+    assert requested(instance, small.services) == []
     finish(small.services, keys[0])
-    assert asked(instance, small.services) == keys[1:]
+    assert requested(instance, small.services) == keys[1:]
 
 
-def test_keys_of_a_run_that_died_come_again_when_the_retry_policy_says(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_of_a_dead_run_are_due_again_after_the_retry_delay(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     services, [held, untouched] = site.services, make_due(site, 0, 1)
-    # Full jitter is uniform from nothing up to a ceiling; the longest wait shows the ceiling.
+    # Full jitter is uniform from zero to a ceiling; the longest wait reveals the ceiling.
     monkeypatch.setattr(services.random, "uniform", lambda least, most: least + 100 * most)
     with open_instance() as instance:
         [request] = dispatch(instance, services).runs
@@ -146,3 +148,54 @@ def test_a_key_whose_runs_keep_dying_is_dead_lettered_at_last(site: Site, monkey
 
     assert site.work()["failed"] == 1
     assert site.fetch("SELECT key, error FROM kfm.dead_letters") == [{"key": key, "error": "AttemptsExhausted"}]
+
+
+def publish_materializations(instance: dg.DagsterInstance, site: Site) -> list[str]:
+    records = instance.fetch_materializations(asset_key(site.dataset, "publish"), limit=10).records
+    return sorted(str(record.partition_key) for record in records)
+
+
+@pytest.mark.slow
+def test_only_unreported_publications_are_reported(site: Site) -> None:
+    site.put(0)
+    site.work()
+    [row] = site.fetch("SELECT run_id FROM kfm.revisions")
+    with open_instance() as instance:
+        before = publish_materializations(instance, site)
+        assert report_published(instance, site.services, site.dataset, row["run_id"], [site.key()]) == []
+
+        instance.wipe_assets([asset_key(site.dataset, "publish")])
+        reported = report_published(instance, site.services, site.dataset, row["run_id"], [site.key()])
+
+        assert reported == [site.key()]
+        assert publish_materializations(instance, site) == before == [site.key()]
+
+
+def test_a_silent_run_of_ours_is_failed_unless_it_still_holds_a_key(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch_module, "SILENT_AFTER", timedelta(seconds=-5))
+    make_due(site, 0)
+    with open_instance() as instance:
+        fates = {
+            add_started_run(instance): "FAILURE",
+            (holding := add_started_run(instance)): "STARTED",
+            add_started_run(instance, "usgs"): "FAILURE",
+            add_started_run(instance, "other"): "STARTED",
+        }
+        site.services.database.execute(
+            "UPDATE kfm.keys SET owner = %(run)s, epoch = 1, lease_until = clock_timestamp() + interval '1 minute'",
+            {"run": holding},
+        )
+
+        reap(instance, site.services)
+
+        assert {run.run_id: run.status.value for run in instance.get_runs()} == fates
+
+
+def add_started_run(instance: dg.DagsterInstance, backfilled: str | None = None) -> str:
+    """Adds a run of the job, or one that a backfill of this domain started."""
+    selection = frozenset({dg.AssetKey([backfilled, "streamflow", "compute"])}) if backfilled else None
+    job = "__ASSET_JOB" if backfilled else "usgs_streamflow"
+    run = dg.DagsterRun(job_name=job, status=dg.DagsterRunStatus.STARTED, asset_selection=selection)
+    return instance.add_run(run).run_id

@@ -1,4 +1,4 @@
-"""Which runs to ask for: every due key in exactly one run over partitions that follow each other."""
+"""Every due key is in exactly one run over contiguous partitions."""
 
 import math
 from collections.abc import Sequence
@@ -100,8 +100,8 @@ def test_every_due_key_is_in_exactly_one_run_and_runs_are_few_and_unbroken(keys:
         for alike in (urgent - suspects, {key.key for key in keys} - urgent - suspects)
         for length in stretches(alike)
     )
-    turn = [key.key for key in keys]
-    firsts = [min(turn.index(name) for name in run) for run in runs]
+    order = [key.key for key in keys]
+    firsts = [min(order.index(name) for name in run) for run in runs]
     assert firsts == sorted(firsts)
 
 

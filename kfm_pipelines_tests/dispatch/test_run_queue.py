@@ -1,4 +1,4 @@
-"""What Dagster's own run queue makes of our pools, tags and dagster.yaml: which queued runs it would start now."""
+"""Which queued runs Dagster's run queue would start, given our pools, tags and dagster.yaml."""
 
 import dagster as dg
 import pytest
@@ -46,7 +46,7 @@ def test_a_run_of_a_serial_dataset_waits_for_the_one_under_way(site: Site, insta
 def test_without_a_tick_the_pool_has_its_limit_from_the_second_look_on(
     site: Site, instance: dg.DagsterInstance
 ) -> None:
-    """Why a tick opens the pools: Dagster's default comes too late for the runs it meets first."""
+    """This is why a tick configures the pools: Dagster's default applies too late for the first runs."""
     declare(site, serial=True)
     serial = [enqueue(site, instance) for _ in range(2)]
     assert starting(instance) == {*serial}
@@ -62,17 +62,17 @@ def test_a_limit_set_by_hand_stays(site: Site, instance: dg.DagsterInstance) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at_most", [1, 2, 3])
+@pytest.mark.parametrize("at_most", [1, 3])
 def test_under_a_prefix_as_many_runs_start_as_declared(site: Site, instance: dg.DagsterInstance, at_most: int) -> None:
     may, june = ({"prefix": f"{KANSAS}{month}", "runs": at_most} for month in ("05", "06"))
     declare(site, limits=[may, june])
     tags = run_tags(site.dataset, [f"{KANSAS}05-01"])
     runs = [enqueue(site, instance, tags=tags) for _ in range(at_most + 1)]
-    beside = enqueue(site, instance, tags=run_tags(site.dataset, [f"{KANSAS}06-01"]))
+    other = enqueue(site, instance, tags=run_tags(site.dataset, [f"{KANSAS}06-01"]))
 
     found = starting(instance)
 
-    assert found == {*[*runs[:at_most], beside][:4]}
+    assert found == {*[*runs[:at_most], other][:4]}
 
 
 def test_every_limit_that_can_be_declared_is_in_the_instances_settings(instance: dg.DagsterInstance) -> None:

@@ -1,4 +1,4 @@
-"""A sensor tick, on a real site and a real Dagster instance: what it asks for, and what it says when it does not."""
+"""A sensor tick on a real site and Dagster instance: the runs it requests, and its reason when it requests none."""
 
 from pathlib import Path
 
@@ -17,12 +17,12 @@ from kfm_pipelines_tests.fixtures.runs.dispatch import enqueue, skip_reason
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
 
-def ticked(site: Site, instance: dg.DagsterInstance) -> list[dg.RunRequest]:
+def requests_of_tick(site: Site, instance: dg.DagsterInstance) -> list[dg.RunRequest]:
     return list(tick(instance, site.services, CHORES).run_requests or [])
 
 
 def run(site: Site, instance: dg.DagsterInstance, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
-    """What Dagster's daemon does with a request, in this process."""
+    """Executes a request in this process, as Dagster's daemon does in another."""
     job = build_definitions(site.services.settings.resources).resolve_job_def(request.job_name or "")
     return job.execute_in_process(
         instance=instance,
@@ -39,11 +39,11 @@ def age_dispatches(site: Site, seconds: int) -> None:
     )
 
 
-def test_the_first_tick_asks_for_one_run_over_all_new_keys(site: Site, instance: dg.DagsterInstance) -> None:
+def test_the_first_tick_requests_one_run_over_all_new_keys(site: Site, instance: dg.DagsterInstance) -> None:
     for hour in (2, 0, 1):
         site.put(hour)
 
-    [request] = ticked(site, instance)
+    [request] = requests_of_tick(site, instance)
 
     assert request.job_name == "usgs_streamflow"
     assert request.tags["kfm/keys"] == "3"
@@ -57,25 +57,26 @@ def test_the_first_tick_asks_for_one_run_over_all_new_keys(site: Site, instance:
 
 def test_one_key_is_a_run_over_one_partition(site: Site, instance: dg.DagsterInstance) -> None:
     site.put()
-    [request] = ticked(site, instance)
+    [request] = requests_of_tick(site, instance)
     assert (request.partition_key, request.run_key) == (site.key(), f"{site.key()}#0#1")
 
 
-def test_an_idle_tick_says_so_with_the_depth_of_the_queue(site: Site, instance: dg.DagsterInstance) -> None:
+def test_an_idle_tick_reports_the_depth_of_the_queue(site: Site, instance: dg.DagsterInstance) -> None:
     name = site.services.queue.name
     assert skip_reason(site, instance) == (
         f"queue {name}: 0 waiting, 0 in flight; this tick: no messages; no key is due, 0 runs open"
     )
 
 
-def test_a_tick_that_changes_nothing_says_what_it_read(site: Site, instance: dg.DagsterInstance) -> None:
+def test_a_tick_without_requests_reports_what_it_read(site: Site, instance: dg.DagsterInstance) -> None:
     put = site.put()
-    assert len(ticked(site, instance)) == 1
+    assert len(requests_of_tick(site, instance)) == 1
     site.send(site.s3_message(put))
     site.send("this is no event")
-    said = skip_reason(site, instance)
-    assert "this tick: 0 new events, 1 duplicates, 1 refused; usgs/streamflow complete until 2025-12-03T21:00Z" in said
-    assert said.endswith("; no key is due, 1 runs open")
+    reason = skip_reason(site, instance)
+    assert "this tick: 0 new events, 1 duplicate, 1 refused" in reason
+    assert "; usgs/streamflow complete until 2025-12-03T21:00Z; " in reason
+    assert reason.endswith("; no key is due, 1 run open")
 
 
 def test_keys_wait_while_enough_runs_are_open(stack: Stack, site_template: str, tmp_path: Path) -> None:
@@ -85,52 +86,57 @@ def test_keys_wait_while_enough_runs_are_open(stack: Stack, site_template: str, 
         for hour in range(3):
             site.put(hour)
 
-        assert [request.partition_key for request in ticked(site, instance)] == [site.key(0), site.key(1)]
-        assert skip_reason(site, instance).endswith("; 1 keys wait until one of the 2 runs open ends")
+        assert [request.partition_key for request in requests_of_tick(site, instance)] == [site.key(0), site.key(1)]
+        assert skip_reason(site, instance).endswith("; 1 key waits for one of the 2 runs open to end")
 
 
-def test_a_missing_queue_is_said_with_what_to_do_about_it(site: Site, instance: dg.DagsterInstance) -> None:
+def test_a_missing_queue_is_reported_with_a_remedy(site: Site, instance: dg.DagsterInstance) -> None:
     url = sqs_client().get_queue_url(QueueName=site.services.queue.name)["QueueUrl"]
     sqs_client().delete_queue(QueueUrl=url)
 
-    said = skip_reason(site, instance)
+    reason = skip_reason(site, instance)
 
     name = site.services.settings.queue
-    assert f"there is no queue '{name}'; `kfm doctor --fix` creates it; will try again; " in said
+    assert f"there is no queue '{name}'; `kfm doctor --fix` creates it; will try again; " in reason
 
 
-def test_a_missing_queue_holds_up_no_key_that_is_recorded(site: Site, instance: dg.DagsterInstance) -> None:
+def test_recorded_keys_do_not_wait_for_a_missing_queue(site: Site, instance: dg.DagsterInstance) -> None:
     site.put()
     site.drain()
     sqs_client().delete_queue(QueueUrl=sqs_client().get_queue_url(QueueName=site.services.queue.name)["QueueUrl"])
-    assert [request.partition_key for request in ticked(site, instance)] == [site.key()]
+    assert [request.partition_key for request in requests_of_tick(site, instance)] == [site.key()]
 
 
-def test_a_lost_request_is_made_again_under_the_same_run_key(site: Site, instance: dg.DagsterInstance) -> None:
+def test_a_lost_request_is_repeated_under_the_same_run_key(site: Site, instance: dg.DagsterInstance) -> None:
     site.put()
-    [lost] = ticked(site, instance)
-    assert "no key is due, 1 runs open" in skip_reason(site, instance)
+    [lost] = requests_of_tick(site, instance)
+    assert "no key is due, 1 run open" in skip_reason(site, instance)
 
     age_dispatches(site, 61)
 
-    [again] = ticked(site, instance)
+    [again] = requests_of_tick(site, instance)
     assert again == lost
 
 
 def test_a_request_whose_run_exists_is_not_lost_however_old(site: Site, instance: dg.DagsterInstance) -> None:
     site.put()
-    [request] = ticked(site, instance)
+    [request] = requests_of_tick(site, instance)
     started = enqueue(site, instance, status=dg.DagsterRunStatus.STARTED, tags={RUN_KEY_TAG: request.run_key or ""})
     age_dispatches(site, 3600)
 
-    assert "1 runs open" in skip_reason(site, instance)
+    assert "1 run open" in skip_reason(site, instance)
     assert [run.run_id for run in instance.get_runs()] == [started]
 
 
-def test_a_finished_run_closes_its_dispatch(site: Site, instance: dg.DagsterInstance) -> None:
+@pytest.mark.slow
+def test_a_new_event_of_a_dispatched_key_waits_for_its_run_which_then_closes_the_dispatch(
+    site: Site, instance: dg.DagsterInstance
+) -> None:
     for hour in range(2):
         site.put(hour)
-    [request] = ticked(site, instance)
+    [request] = requests_of_tick(site, instance)
+    site.put(name="another.parquet")
+    assert "this tick: 1 new event" in skip_reason(site, instance)
 
     assert run(site, instance, request).success
 
@@ -139,12 +145,12 @@ def test_a_finished_run_closes_its_dispatch(site: Site, instance: dg.DagsterInst
     assert len(site.tree("processed")) == 2
 
 
-def test_a_run_that_died_with_its_keys_gives_them_back_under_another_run_key(
+def test_keys_of_a_dead_run_are_requested_under_another_run_key(
     site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(site.services.random, "uniform", lambda _, longest: longest)
     site.put()
-    [request] = ticked(site, instance)
+    [request] = requests_of_tick(site, instance)
     dead = enqueue(site, instance, status=dg.DagsterRunStatus.FAILURE, tags={RUN_KEY_TAG: request.run_key or ""})
     site.services.database.execute(
         "UPDATE kfm.keys SET epoch = 1, attempts = 1, due_at = NULL, owner = %(run)s,"
@@ -154,20 +160,9 @@ def test_a_run_that_died_with_its_keys_gives_them_back_under_another_run_key(
 
     assert "no key is due, 0 runs open" in skip_reason(site, instance)  # not at once: it may die again
     site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
-    [again] = ticked(site, instance)
+    [again] = requests_of_tick(site, instance)
 
     assert (again.partition_key, again.run_key) == (site.key(), f"{site.key()}#0#2")
-    assert run(site, instance, again).success
-
-
-def test_a_new_event_while_its_key_is_dispatched_waits_for_that_run(site: Site, instance: dg.DagsterInstance) -> None:
-    site.put()
-    [request] = ticked(site, instance)
-    site.put(name="another.parquet")
-
-    assert "this tick: 1 new events" in skip_reason(site, instance)
-    run(site, instance, request)
-    assert "no key is due, 0 runs open" in skip_reason(site, instance)
 
 
 @pytest.mark.usefixtures("instance")

@@ -1,4 +1,4 @@
-"""Dispatches: which keys are due, in which order, and which run was asked to take them."""
+"""Which keys are due, in which order, and which run was requested for them."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -170,7 +170,7 @@ def test_a_dispatched_key_is_not_due_for_another_run(database: Database) -> None
     assert 0 <= one.age_seconds < 30
 
 
-def test_who_is_late_with_one_key_gets_none(database: Database) -> None:
+def test_a_dispatch_gets_all_its_keys_or_none(database: Database) -> None:
     keys = [known_key(database, hour) for hour in range(3)]
     assert record_dispatch(database, "winner", DATASET, keys[:2])
 
@@ -181,18 +181,18 @@ def test_who_is_late_with_one_key_gets_none(database: Database) -> None:
     assert row_of_key(database, keys[2])["dispatches"] == 0
 
 
-def test_a_request_made_before_cannot_be_made_again(database: Database) -> None:
+def test_a_run_key_cannot_be_used_twice(database: Database) -> None:
     key = known_key(database)
     assert record_dispatch(database, "run-key", DATASET, [key])
     close_dispatch(database, "run-key")
 
-    # Somebody who saw the key due before it was dispatched: Dagster would drop this request without a word.
+    # From a process that saw the key due before it was dispatched: Dagster would silently drop this request.
     assert not record_dispatch(database, "run-key", DATASET, [key])
 
     assert due(database) == [key]
 
 
-def test_each_dispatch_of_a_key_has_a_run_key_of_its_own(database: Database) -> None:
+def test_each_dispatch_of_a_key_has_its_own_run_key(database: Database) -> None:
     key = known_key(database)
     seen = []
     for _ in range(3):
@@ -229,7 +229,7 @@ def test_what_an_ended_run_held_is_due_again_and_others_keep_theirs(database: Da
     assert row_of_key(database, held.key)["epoch"] == held.epoch
 
 
-def test_the_policy_says_for_each_key_when_it_is_due_after_its_run_died(database: Database) -> None:
+def test_the_retry_delay_of_each_key_depends_on_its_attempts(database: Database) -> None:
     keys = [claimed(database, known_key(database, hour), "ended").key for hour in range(3)]
     for attempts, key in enumerate(keys, start=1):
         database.execute(
@@ -242,7 +242,7 @@ def test_the_policy_says_for_each_key_when_it_is_due_after_its_run_died(database
     assert [row_of_key(database, key)["attempts"] for key in keys] == [1, 2, 3]
 
 
-def test_a_run_that_failed_without_a_word_counts_as_an_attempt_of_its_keys(database: Database) -> None:
+def test_a_failed_run_counts_as_an_attempt_of_its_untouched_keys(database: Database) -> None:
     untouched, touched, held = (known_key(database, hour) for hour in (1, 2, 3))
     claim = claimed(database, touched, "failed")
     transactions.begin(database, claim, lambda _: {})
@@ -256,7 +256,7 @@ def test_a_run_that_failed_without_a_word_counts_as_an_attempt_of_its_keys(datab
     assert [row_of_key(database, key)["attempts"] for key in (untouched, touched, held)] == [1, 0, 1]
 
 
-def test_a_run_is_silent_without_a_live_lease_and_without_a_recent_word(database: Database) -> None:
+def test_a_run_is_silent_without_a_live_lease_and_recent_entries(database: Database) -> None:
     claim = claimed(database, known_key(database), "run-1")
     assert is_silent(database, "nobody", 60)
     assert not is_silent(database, "run-1", 60)
@@ -299,5 +299,5 @@ def test_a_key_to_be_tried_again_is_due_when_its_time_has_come(database: Databas
     make_due(database)
     assert due(database) == [claim.key]
     assert seconds_until_due(database, declared()) == 0
-    # A worker that waited for what nobody declares any more would wait for ever.
+    # Otherwise a worker would wait for ever for a dataset that is no longer declared.
     assert seconds_until_due(database, ["another/dataset"]) is None

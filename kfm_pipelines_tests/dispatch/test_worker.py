@@ -1,10 +1,10 @@
-"""A worker without a daemon: the same turns, the same limits, though no queue stands before it."""
+"""A worker without a daemon keeps the same order and limits, although no run queue enforces them."""
 
 import dagster as dg
 import pytest
 
 from kfm_pipelines.dispatch.dispatch import run_tags
-from kfm_pipelines.dispatch.fairness import FairScheduler
+from kfm_pipelines.dispatch.plan import FairScheduler
 from kfm_pipelines.dispatch.tables import RecentDispatch
 from kfm_pipelines.dispatch.worker import _next_runs
 from kfm_pipelines.errors import ServiceUnavailable
@@ -21,12 +21,12 @@ DATASET = "usgs/streamflow"
 KANSAS = "usgs-streamflow:kansas_statewide:none:2025-"
 
 
-def test_a_worker_gives_the_others_their_share_and_then_looks_what_came(small: Site) -> None:
+def test_a_worker_runs_a_share_of_keys_that_are_not_urgent(small: Site) -> None:
     urgent = make_due(small, *range(5), priority="high")
     others = make_due(small, 10, 11)
     with open_instance() as instance:
-        turns = FairScheduler([])
-        assert [run.names for run in _next_runs(instance, small.services, turns)] == [
+        scheduler = FairScheduler([])
+        assert [run.names for run in _next_runs(instance, small.services, scheduler)] == [
             (key,) for key in (*urgent[:3], others[0])
         ]
         owed = FairScheduler([RecentDispatch(DATASET, urgent=True)] * 3)
@@ -34,7 +34,7 @@ def test_a_worker_gives_the_others_their_share_and_then_looks_what_came(small: S
 
 
 @pytest.mark.parametrize("concurrency", [{"serial": True}, {"limits": [{"prefix": KANSAS, "runs": 1}]}])
-def test_a_worker_leaves_what_is_limited_to_the_run_under_way(site: Site, concurrency: dict[str, object]) -> None:
+def test_a_worker_respects_the_limits_of_runs_in_progress(site: Site, concurrency: dict[str, object]) -> None:
     declare(site, **concurrency)
     keys = make_due(site, 0, 1)
     with open_instance() as instance:
@@ -58,8 +58,8 @@ def test_a_run_of_a_worker_counts_in_the_run_queue(site: Site) -> None:
     assert run.run_op_concurrency.all_pools == {"serial_usgs_streamflow"}
 
 
-def test_a_publication_that_cannot_be_completed_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a dataset that is killed: nobody else will take the key up and find out."""
+def test_a_publication_that_cannot_be_completed_is_reported(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a killed dataset, whose key no other run takes over."""
     database = site.services.database
     [key] = make_due(site, 0)
     claim = Claims(database, "one that died", 60).take(key)
@@ -67,13 +67,13 @@ def test_a_publication_that_cannot_be_completed_is_told(site: Site, monkeypatch:
     for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
         transactions.advance(database, claim, step)
     database.execute("UPDATE kfm.keys SET lease_until = clock_timestamp() - interval '1 minute'")
-    switch.kill(site.services, DATASET, "ana", "to see what is told")
+    switch.kill(site.services, DATASET, "ana", "to see what is reported")
 
     def away(store: FileStore, path: str) -> str | None:
         raise ServiceUnavailable("the store does not answer")
 
     monkeypatch.setattr(FileStore, "digest", away)
-    told: list[tuple[str, ...]] = []
-    worked = work_once(site.services, on_progress=lambda worked: told.append(worked.problems))
+    reported: list[tuple[str, ...]] = []
+    worked = work_once(site.services, on_progress=lambda worked: reported.append(worked.problems))
     assert worked.problems == (f"publication of {key}: the store does not answer",)
-    assert told == [worked.problems]
+    assert reported == [worked.problems]

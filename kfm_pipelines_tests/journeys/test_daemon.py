@@ -1,9 +1,7 @@
-"""The real daemon and the real UI server: what a person sees and clicks, by the same GraphQL calls."""
+"""The real daemon and UI server, by the GraphQL calls that the browser makes."""
 
 import json
-import time
 import urllib.request
-from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -50,7 +48,7 @@ query ($key: AssetKeyInput!, $partitions: [String!]) {
 
 
 class Ui:
-    """The server that the browser talks to."""
+    """The server behind the UI."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -72,76 +70,94 @@ class Ui:
         number: str = launched["launchPartitionBackfill"]["backfillId"]
         return number
 
-    def backfill(self, keys: list[str]) -> dict[str, Any]:
-        number = self.launch("usgs/streamflow", keys)
-        deadline = time.monotonic() + 200
-        while True:
-            found: dict[str, Any] = self.ask(BACKFILL, id=number)["partitionBackfillOrError"]
-            if found["status"] != "REQUESTED" or time.monotonic() > deadline:
-                return found
-            time.sleep(1)
+    def backfills(self, *launched: str) -> list[dict[str, Any]]:
+        """Returns the backfills once all are over."""
 
+        def ask() -> list[dict[str, Any]]:
+            return [self.ask(BACKFILL, id=number)["partitionBackfillOrError"] for number in launched]
 
-@pytest.fixture
-def ui(site: Site) -> Iterator[Ui]:
-    with serve_dagster(site.root, site.environment) as server:
-        yield Ui(server.url)
+        assert eventually(lambda: all(one["status"] != "REQUESTED" for one in ask()), seconds=400)
+        return ask()
 
 
 @pytest.mark.slow
-def test_the_daemon_publishes_and_a_backfill_of_unchanged_keys_skips(site: Site, ui: Ui) -> None:
-    for hour in (0, 1, 2, 6):  # by the last one the others are closed
-        site.put(hour)
-    keys = [site.key(hour) for hour in range(3)]
-    published = "SELECT count(*) AS n FROM kfm.revisions"
-    assert eventually(lambda: site.fetch(published) == [{"n": 4}], seconds=120)
+def test_the_daemon_publishes_backfills_skip_and_serial_runs_never_overlap(site: Site) -> None:
+    declare(site, serial=True)
+    with serve_dagster(site.root, site.environment) as server, open_instance() as instance:
+        ui = Ui(server.url)
+        for hour in (0, 1, 2, 6):  # the last one closes the others
+            site.put(hour)
+        keys = [site.key(hour) for hour in range(3)]
+        published = "SELECT count(*) AS n FROM kfm.revisions"
+        assert eventually(lambda: site.fetch(published) == [{"n": 4}], seconds=120)
 
-    finished = ui.backfill(keys)
+        soil = site.key().replace("usgs-streamflow", "usda-soil")
+        instance.add_dynamic_partitions("usda_soil", [soil])
+        site.put(7)  # the sensor requests a run as well
+        launched = [
+            ui.launch("usgs/streamflow", keys),
+            ui.launch("usgs/streamflow", keys[:1]),
+            ui.launch(OTHER, [soil]),
+        ]
+        finished, *_ = ui.backfills(*launched)
+        assert eventually(lambda: site.fetch(published) == [{"n": 5}], seconds=120)
 
-    assert finished["status"] == "COMPLETED_SUCCESS"
-    assert [run["status"] for run in finished["runs"]] == ["SUCCESS"]
-    outcomes = site.services.database.fetch(
-        "SELECT key, outcome FROM kfm.wal WHERE run_id = %(run)s AND outcome IS NOT NULL ORDER BY key",
-        {"run": finished["runs"][0]["id"]},
-    )
-    assert outcomes == [{"key": key, "outcome": "SKIPPED"} for key in keys]
-    assert site.fetch(published) == [{"n": 4}]
-    _the_partition_says_it_was_skipped(ui, keys[1])
-    _the_assets_are_described(ui)
-    _the_sensor_gives_reasons(ui)
-    _the_log_tells_of_the_run(site, finished["runs"][0]["id"])
-    _dagsters_own_processes_tell_json(site)
-    _freshness_is_looked_at(site)
-    _a_failed_run_is_told(site)
+        assert finished["status"] == "COMPLETED_SUCCESS"
+        [run] = finished["runs"]
+        assert run["status"] == "SUCCESS"
+        outcomes = site.services.database.fetch(
+            "SELECT key, outcome FROM kfm.wal WHERE run_id = %(run)s AND outcome IS NOT NULL ORDER BY key",
+            {"run": run["id"]},
+        )
+        assert outcomes == [{"key": key, "outcome": "SKIPPED"} for key in keys]
+        _assert_the_partition_is_skipped(ui, keys[1])
+        _assert_assets_are_described(ui)
+        _assert_the_sensor_gives_reasons(ui)
+        _assert_the_run_is_logged(site, run["id"])
+        _assert_dagster_logs_json(site)
+        _assert_freshness_is_evaluated(site)
+        _assert_a_failed_run_is_alerted(site)
+        _assert_serial_runs_do_not_overlap(instance)
 
 
-def _freshness_is_looked_at(site: Site) -> None:
-    """Of the newest publication, though the asset has partitions; nobody can say it of a dataset without any."""
+def _assert_serial_runs_do_not_overlap(instance: dg.DagsterInstance) -> None:
+    """The run of the other dataset does not wait for them."""
+    runs = instance.get_runs(dg.RunsFilter(statuses=FINISHED_STATUSES))
+    spans = [(run, _span(instance.get_run_stats(run.run_id))) for run in runs]
+    serial = sorted(span for run, span in spans if _is_of(run, "usgs"))
+    [other] = [span for run, span in spans if _is_of(run, "usda")]
+    assert len(serial) >= 4
+    assert all(before[1] <= after[0] for before, after in pairwise(serial))
+    assert other[0] < serial[-1][0]
+
+
+def _assert_freshness_is_evaluated(site: Site) -> None:
+    """The newest publication counts, although the asset has partitions; without any the state is unknown."""
     states = {"usgs/streamflow": "PASS", "drought/tribal-areas": "UNKNOWN"}
     keys = {name: dg.AssetKey([*name.split("/"), "publish"]) for name in states}
     with open_instance() as instance:
 
-        def looked_at() -> bool:
+        def is_evaluated() -> bool:
             found = instance.get_freshness_state_records(list(keys.values()))
             return {name: found[key].freshness_state.value for name, key in keys.items() if key in found} == states
 
-        assert eventually(looked_at, seconds=60)
+        assert eventually(is_evaluated, seconds=60)
 
 
-def _a_failed_run_is_told(site: Site) -> None:
+def _assert_a_failed_run_is_alerted(site: Site) -> None:
     queue = listening(site.services.settings.alert_topic)
     site.put(3, spoiled(3))
-    told: list[str] = []
+    events: list[str] = []
 
     def arrived() -> bool:
-        told.extend(bodies(queue))
-        return bool(told)
+        events.extend(bodies(queue))
+        return bool(events)
 
     assert eventually(arrived, seconds=60)
-    assert json.loads(told[0])["Subject"] == "KFM: a run of usgs/streamflow failed at validate, 1 key"
+    assert json.loads(events[0])["Subject"] == "KFM: a run of usgs/streamflow failed at validate, 1 key"
 
 
-def _the_partition_says_it_was_skipped(ui: Ui, key: str) -> None:
+def _assert_the_partition_is_skipped(ui: Ui, key: str) -> None:
     asset = {"path": ["usgs", "streamflow", "publish"]}
     [latest] = ui.ask(MATERIALIZATIONS, key=asset, partitions=[key])["assetOrError"]["assetMaterializations"]
     entries = {entry["label"]: entry.get("text", entry.get("intValue")) for entry in latest["metadataEntries"]}
@@ -149,9 +165,14 @@ def _the_partition_says_it_was_skipped(ui: Ui, key: str) -> None:
     assert entries["reason"] == "nothing changed since revision 1"
 
 
-def _the_assets_are_described(ui: Ui) -> None:
+def _assert_assets_are_described(ui: Ui) -> None:
     nodes = ui.ask(ASSETS)["assetNodes"]
-    assert {node["groupName"] for node in nodes} == {"usgs_streamflow", "drought_tribal_areas", "heritage_sites"}
+    assert {node["groupName"] for node in nodes} == {
+        "usgs_streamflow",
+        "usda_soil",
+        "drought_tribal_areas",
+        "heritage_sites",
+    }
     assert {node["assetKey"]["path"][-1] for node in nodes} == set(STAGES)
     for node in nodes:
         assert node["description"]
@@ -160,7 +181,7 @@ def _the_assets_are_described(ui: Ui) -> None:
         assert {"domain", "stage"} <= {tag["key"] for tag in node["tags"]}
 
 
-def _the_sensor_gives_reasons(ui: Ui) -> None:
+def _assert_the_sensor_gives_reasons(ui: Ui) -> None:
     selector = {
         "repositoryLocationName": "kfm",
         "repositoryName": "__repository__",
@@ -174,47 +195,17 @@ def _the_sensor_gives_reasons(ui: Ui) -> None:
     assert any("0 waiting" in reason and "no key is due" in reason for reason in reasons)
 
 
-def _the_log_tells_of_the_run(site: Site, run_id: str) -> None:
+def _assert_the_run_is_logged(site: Site, run_id: str) -> None:
     lines = [line for line in lines_of(site.root / "telemetry" / LOG_FILE) if line.get("run_id") == run_id]
-    told = [line["dagster_event_type"] for line in lines if "dagster_event_type" in line]
-    assert (told[0], told[-1], told.count("STEP_SUCCESS")) == ("RUN_START", "RUN_SUCCESS", len(STAGES))
+    events = [line["dagster_event_type"] for line in lines if "dagster_event_type" in line]
+    assert (events[0], events[-1], events.count("STEP_SUCCESS")) == ("RUN_START", "RUN_SUCCESS", len(STAGES))
 
 
-def _dagsters_own_processes_tell_json(site: Site) -> None:
-    """Between lines of other processes, which are none."""
-    told = (site.root / "logs" / "dagster.log").read_text().splitlines()
-    loggers = {json.loads(line)["logger"] for line in told if line.startswith('{"event"')}
+def _assert_dagster_logs_json(site: Site) -> None:
+    """Other lines of the file come from other processes."""
+    events = (site.root / "logs" / "dagster.log").read_text().splitlines()
+    loggers = {json.loads(line)["logger"] for line in events if line.startswith('{"event"')}
     assert {"dagster-webserver", "dagster.daemon.SensorDaemon"} <= loggers
-
-
-@pytest.mark.slow
-def test_runs_of_a_serial_dataset_never_overlap_and_hold_up_no_other(site: Site) -> None:
-    declare(site, serial=True)
-    keys = {
-        "usgs/streamflow": [site.key(hour) for hour in range(2)],
-        OTHER: [site.key().replace("usgs-streamflow", "usda-soil")],
-    }
-    with dg.DagsterInstance.get() as instance, serve_dagster(site.root, site.environment) as server:
-        for dataset, names in keys.items():
-            instance.add_dynamic_partitions(dataset.replace("/", "_"), names)
-        assert eventually(lambda: "serial_usgs_streamflow" in instance.event_log_storage.get_concurrency_keys(), 60)
-
-        site.put(2)  # the sensor asks for a run as well
-        for dataset, names in keys.items():
-            for name in names:
-                Ui(server.url).launch(dataset, [name])
-        assert eventually(lambda: len(finished(instance)) == 4, seconds=200)
-
-        times = {run.run_id: instance.get_run_stats(run.run_id) for run in finished(instance)}
-        serial = sorted(_span(times[run.run_id]) for run in finished(instance) if _is_of(run, "usgs"))
-        [other] = [_span(times[run.run_id]) for run in finished(instance) if _is_of(run, "usda")]
-    assert len(serial) == 3
-    assert all(before[1] <= after[0] for before, after in pairwise(serial))
-    assert other[0] < serial[-1][0]
-
-
-def finished(instance: dg.DagsterInstance) -> Sequence[dg.DagsterRun]:
-    return instance.get_runs(dg.RunsFilter(statuses=FINISHED_STATUSES))
 
 
 def _is_of(run: dg.DagsterRun, domain: str) -> bool:
@@ -222,5 +213,5 @@ def _is_of(run: dg.DagsterRun, domain: str) -> bool:
 
 
 def _span(stats: Any) -> tuple[float, float]:
-    """From the moment the queue let the run go to its end."""
+    """Returns when the queue launched the run, and when it ended."""
     return stats.launch_time, stats.end_time

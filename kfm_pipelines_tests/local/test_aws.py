@@ -1,4 +1,4 @@
-"""The embedded AWS remembers everything over a restart, on whatever port it comes back."""
+"""The embedded AWS keeps everything over a restart, whatever its port."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 
-from kfm_pipelines.local.aws import Aws, start_aws
+from kfm_pipelines.local.aws import start_aws
+from kfm_pipelines.local.process import Server
 from kfm_pipelines_tests.fixtures.sites.processes import mentioning
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Clients:
 
 
 @contextmanager
-def aws(home: Path) -> Iterator[tuple[Aws, Clients]]:
+def aws(home: Path) -> Iterator[tuple[Server, Clients]]:
     emulator = start_aws(home)
     try:
         yield emulator, Clients(emulator.url)
@@ -44,26 +45,28 @@ def queue_arn(clients: Clients, url: str) -> str:
     return clients.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
 
 
-@pytest.fixture
-def restarted(tmp_path: Path) -> Iterator[tuple[Aws, Clients]]:
-    """An emulator that was filled, stopped and started again."""
-    with aws(tmp_path) as (_, clients):
+@pytest.mark.slow
+def test_everything_survives_a_restart_on_another_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Variables for other emulators, which must be ignored.
+    for name, value in {"SERVICES": "dynamodb", "MINISTACK_HOST": "elsewhere.example", "GATEWAY_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with aws(tmp_path) as (emulator, clients):
         clients.s3.create_bucket(Bucket="kept")
         clients.s3.put_bucket_versioning(Bucket="kept", VersioningConfiguration={"Status": "Enabled"})
         for body in (b"one", b"two"):
             clients.s3.put_object(Bucket="kept", Key="some/object", Body=body)
         topic = clients.sns.create_topic(Name="kept")["TopicArn"]
         url = clients.sqs.create_queue(QueueName="kept")["QueueUrl"]
+        assert urlsplit(url).netloc == urlsplit(emulator.url).netloc
         clients.sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue_arn(clients, url))
         clients.sqs.send_message(QueueUrl=url, MessageBody="waiting")
     assert not mentioning(tmp_path)
     with aws(tmp_path) as (emulator, clients):
-        yield emulator, clients
+        assert_objects_and_versions(clients)
+        assert_queue_and_subscription(clients, emulator.url)
 
 
-@pytest.mark.slow
-def test_objects_and_their_versions_survive(restarted: tuple[Aws, Clients]) -> None:
-    _, clients = restarted
+def assert_objects_and_versions(clients: Clients) -> None:
     versions = clients.s3.list_object_versions(Bucket="kept")["Versions"]
     bodies = [
         clients.s3.get_object(Bucket="kept", Key="some/object", VersionId=version["VersionId"])["Body"].read()
@@ -74,29 +77,13 @@ def test_objects_and_their_versions_survive(restarted: tuple[Aws, Clients]) -> N
     assert clients.s3.get_bucket_versioning(Bucket="kept")["Status"] == "Enabled"
 
 
-@pytest.mark.slow
-def test_waiting_messages_survive_and_the_queue_has_the_new_address(restarted: tuple[Aws, Clients]) -> None:
-    emulator, clients = restarted
+def assert_queue_and_subscription(clients: Clients, address: str) -> None:
+    """The queue has the new address and its message; the subscription still delivers."""
     url = clients.sqs.get_queue_url(QueueName="kept")["QueueUrl"]
-    assert urlsplit(url).netloc == urlsplit(emulator.url).netloc
+    assert urlsplit(url).netloc == urlsplit(address).netloc
     assert clients.sqs.create_queue(QueueName="kept")["QueueUrl"] == url
     assert [message["Body"] for message in clients.sqs.receive_message(QueueUrl=url)["Messages"]] == ["waiting"]
-
-
-@pytest.mark.slow
-def test_subscriptions_survive_and_still_deliver(restarted: tuple[Aws, Clients]) -> None:
-    _, clients = restarted
     (topic,) = clients.sns.list_topics()["Topics"]
     clients.sns.publish(TopicArn=topic["TopicArn"], Message="after the restart")
-    url = clients.sqs.get_queue_url(QueueName="kept")["QueueUrl"]
-    bodies = [m["Body"] for m in clients.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]]
-    assert any("after the restart" in body for body in bodies)
-
-
-def test_it_ignores_what_the_shell_says_about_other_emulators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SERVICES", "dynamodb")
-    monkeypatch.setenv("MINISTACK_HOST", "elsewhere.example")
-    monkeypatch.setenv("GATEWAY_PORT", "1")
-    with aws(tmp_path) as (emulator, clients):
-        url = clients.sqs.create_queue(QueueName="queue")["QueueUrl"]
-        assert urlsplit(url).netloc == urlsplit(emulator.url).netloc
+    [delivered] = clients.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+    assert "after the restart" in delivered["Body"]

@@ -1,9 +1,8 @@
-"""Dagster's UI and daemon come up on loopback, on the stack they are given, and go without a trace."""
+"""Dagster's UI and daemon run on loopback, on the given stack, and leave nothing running."""
 
 import json
 import urllib.request
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psutil  # type: ignore[import-untyped]
 import pytest
@@ -13,7 +12,7 @@ from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import serve_dagster
 from kfm_pipelines.local.ports import free_port
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines_tests.fixtures.sites.processes import descendants, eventually, mentioning, running, says, script
+from kfm_pipelines_tests.fixtures.sites.processes import descendants, eventually, next_line, running, script
 
 INSTANCE = """
 storage: {postgres: {postgres_url: {env: KFM_DAGSTER_POSTGRES_URL}}}
@@ -30,7 +29,7 @@ import json, pathlib, sys, time
 from kfm_pipelines import settings
 from kfm_pipelines.local.dagster import serve_dagster
 settings.PACKAGE = pathlib.Path(sys.argv[1])
-with serve_dagster(pathlib.Path(sys.argv[2]), json.loads(sys.argv[3])) as server:
+with serve_dagster(pathlib.Path(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])) as server:
     print(server.url, flush=True)
     time.sleep(300)
 """
@@ -38,7 +37,7 @@ with serve_dagster(pathlib.Path(sys.argv[2]), json.loads(sys.argv[3])) as server
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A trivial project in place of ours: this is about the processes, not about what they load."""
+    """Replaces our project with a trivial one: these tests are about the processes."""
     (tmp_path / "definitions.py").write_text(DEFINITIONS)
     (tmp_path / "dagster.yaml").write_text(INSTANCE)
     (tmp_path / "workspace.yaml").write_text(f"load_from: [{{python_file: {tmp_path / 'definitions.py'}}}]")
@@ -46,7 +45,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def listening(pids: list[int]) -> set[str]:
-    """The addresses on which these processes accept connections."""
+    """Returns the addresses on which these processes accept connections."""
     return {c.laddr.ip for pid in pids for c in psutil.Process(pid).net_connections("inet") if c.status == "LISTEN"}
 
 
@@ -61,26 +60,17 @@ def locations(url: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_it_serves_on_loopback_and_ends_with_all_its_children(
-    stack: Stack, package: Path, monkeypatch: pytest.MonkeyPatch
+def test_it_serves_on_loopback_and_ends_with_all_its_children_when_its_parent_is_killed(
+    stack: Stack, package: Path
 ) -> None:
-    monkeypatch.setattr(settings, "PACKAGE", package)
-    home = package.parent
     port = free_port()
-    with serve_dagster(home, stack.environment, port) as server:
-        assert server.url == f"http://127.0.0.1:{port}"
-        assert locations(server.url) == ["RepositoryLocation"]
-        family = descendants(psutil.Process().pid)
-        assert listening(family) == {"127.0.0.1"}
-    assert not [line for line in mentioning(home) if "dagster" in line]
-
-
-@pytest.mark.slow
-def test_it_is_gone_with_its_code_server_when_its_parent_is_killed(stack: Stack, package: Path) -> None:
-    parent = script(SERVER, package, package.parent, json.dumps(dict(stack.environment)))
-    assert urlsplit(says(parent)).hostname == "127.0.0.1"
+    parent = script(SERVER, package, package.parent, json.dumps(dict(stack.environment)), port)
+    url = next_line(parent)
+    assert url == f"http://127.0.0.1:{port}"
+    assert locations(url) == ["RepositoryLocation"]
     family = descendants(parent.pid)
     assert len(family) >= 5  # guard, dev, code server, webserver, daemon
+    assert listening(family) == {"127.0.0.1"}
     parent.kill()
     parent.wait()
     assert eventually(lambda: not any(running(pid) for pid in family))

@@ -1,4 +1,4 @@
-"""Private parts of Dagster that are used are those of the version they were checked with."""
+"""The installed Dagster is the version whose private names were checked."""
 
 from importlib.metadata import version
 

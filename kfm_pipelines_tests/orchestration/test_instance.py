@@ -1,5 +1,4 @@
-"""The worker's connections to Dagster's database are kept, replaced when they are dead, and closed at the end; and
-what is there is asked for once."""
+"""Connections to Dagster's database are kept, replaced when dead, and closed at the end; schema lookups are cached."""
 
 import dagster as dg
 import sqlalchemy
@@ -35,12 +34,12 @@ def test_connections_are_kept_replaced_and_closed(site: Site) -> None:
     assert eventually(lambda: not is_there(site, second))
 
 
-def test_a_table_or_a_column_that_is_there_is_asked_for_once(site: Site) -> None:
+def test_an_existing_table_or_column_is_looked_up_once(site: Site) -> None:
     with open_instance() as instance:
         storage = instance.event_log_storage
         assert isinstance(storage, PostgresEventLogStorage)
         statements: list[str] = []
-        event.listen(storage._engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+        event.listen(storage._engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
 
         assert storage.has_table("dynamic_partitions")
         assert storage.has_asset_key_index_cols()

@@ -1,4 +1,4 @@
-"""What Dagster tells of runs is in the log, by the run's id: little when all is well, and where it went wrong."""
+"""Runs are in our log by their id: few lines for a success, and the place of a failure."""
 
 import logging
 import logging.config
@@ -41,7 +41,7 @@ def test_a_run_is_in_the_log_from_beginning_to_end(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_a_failure_is_told_with_where_and_not_with_what_it_says(site: Site) -> None:
+def test_a_failure_is_logged_with_its_place_and_without_its_message(site: Site) -> None:
     site.put(0, data=b"rubbish of Quillwort Hollow")
     site.work()
 
@@ -54,7 +54,7 @@ def test_a_failure_is_told_with_where_and_not_with_what_it_says(site: Site) -> N
 
 
 @dg.op
-def speaks(context: dg.OpExecutionContext) -> None:
+def writes_log(context: dg.OpExecutionContext) -> None:
     context.log.debug("detail")
     context.log.info("%d rows\nforged", 3)
     dg.get_dagster_logger().warning("by another way")
@@ -74,8 +74,8 @@ def part(context: dg.AssetExecutionContext) -> None:
 
 
 @dg.job
-def speaking() -> None:
-    speaks()
+def logging_job() -> None:
+    writes_log()
 
 
 @dg.job
@@ -103,17 +103,17 @@ def _shipped_python_logs() -> Mapping[str, Any]:
     return declared
 
 
-def test_what_ops_say_is_told_once_with_run_job_and_step(home: Path) -> None:
+def test_log_lines_of_ops_appear_once_with_run_job_and_step(home: Path) -> None:
     with logging_to(home):
-        execute(speaking)
+        execute(logging_job)
 
-    said = {line["event"]: line for line in lines_of_runs(home) if "dagster_event_type" not in line}
-    assert set(said) == {"3 rows forged", "by another way"}
-    assert {(line["job"], line["step"]) for line in said.values()} == {("speaking", "speaks")}
+    events = {line["event"]: line for line in lines_of_runs(home) if "dagster_event_type" not in line}
+    assert set(events) == {"3 rows forged", "by another way"}
+    assert {(line["job"], line["step"]) for line in events.values()} == {("logging_job", "writes_log")}
     assert len(lines_of(home / "telemetry" / LOG_FILE)) == 2 + 4
 
 
-def test_an_error_is_told_by_its_classes_and_frames(home: Path) -> None:
+def test_an_error_is_logged_by_its_classes_and_frames(home: Path) -> None:
     execute(failing)
 
     failed = next(line for line in lines_of_runs(home) if line.get("dagster_event_type") == "STEP_FAILURE")
@@ -124,20 +124,20 @@ def test_an_error_is_told_by_its_classes_and_frames(home: Path) -> None:
     assert b"Quillwort" not in (home / "telemetry" / LOG_FILE).read_bytes()
 
 
-def test_a_partition_is_told_where_there_is_one(home: Path) -> None:
+def test_the_partition_is_logged_if_there_is_one(home: Path) -> None:
     job = dg.Definitions([part], jobs=[dg.define_asset_job("parts", "*")]).resolve_job_def("parts")
     execute(job, partition_key="2025-12-04T03Z")
     assert {line.get("partition") for line in lines_of_runs(home)} == {"2025-12-04T03Z"}
 
 
 @pytest.mark.parametrize("level", ["off", "loud"])
-def test_without_a_log_runs_go_on(home: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+def test_runs_continue_without_a_log(home: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
     monkeypatch.setenv("KFM_LOG_LEVEL", level)
-    execute(speaking)
+    execute(logging_job)
     assert not home.exists()
 
 
-def test_what_dagster_tells_in_another_way_stops_nothing(home: Path) -> None:
+def test_an_unknown_record_does_not_stop_a_run(home: Path) -> None:
     RunLogs().handle(logging.makeLogRecord({"msg": "Quillwort Hollow", "levelno": 30, "levelname": "WARNING"}))
     [line] = lines_of_runs(home)
-    assert line["event"] == "a line of a run could not be told"
+    assert line["event"] == "a log record of a run could not be converted"

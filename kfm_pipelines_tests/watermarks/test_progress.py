@@ -1,4 +1,4 @@
-"""How far streams have come: a function of the events, whatever order they came in, which never goes back."""
+"""The watermark is a function of the events, whatever their order, and never moves back."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kfm_pipelines.declarations import Watermark
-from kfm_pipelines.watermarks.progress import Advance, WatermarkStep, envelope, is_active, is_progress, sweep
+from kfm_pipelines.watermarks.progress import Advance, WatermarkStep, envelope, is_active, is_progress
+from kfm_pipelines_tests.fixtures.runs.streams import sweep
 
 START = datetime(2025, 12, 4, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -33,15 +34,15 @@ points = st.lists(
 )
 
 
-def all_at_once(told: Sequence[Point]) -> tuple[list[Point], list[WatermarkStep]]:
-    counting = [(name, one) for name, one in told if is_progress(one.at, one.reached, RULE)]
+def all_at_once(points_given: Sequence[Point]) -> tuple[list[Point], list[WatermarkStep]]:
+    counting = [(name, one) for name, one in points_given if is_progress(one.at, one.reached, RULE)]
     names = sorted({name for name, _ in counting})
     advances = [(name, one) for name in names for one in envelope(one for other, one in counting if other == name)]
     return advances, sweep({}, None, advances, RULE)
 
 
 def by_definition(advances: Sequence[Point]) -> list[WatermarkStep]:
-    """The least of the active streams, or the furthest of all; looked at whenever that can change."""
+    """Computes the minimum of the active streams, or the furthest of all, at every time it can change."""
     times = {one.at for _, one in advances} | {one.at + RULE.idle_after for _, one in advances}
     steps: list[WatermarkStep] = []
     for time in sorted(times):
@@ -54,13 +55,13 @@ def by_definition(advances: Sequence[Point]) -> list[WatermarkStep]:
 
 
 @dataclass
-class Followed:
-    """What is known after each event, reckoned only from where it changed."""
+class Incremental:
+    """The state after each event, recomputed only from where it changed."""
 
     advances: list[Point] = field(default_factory=list)
     steps: list[WatermarkStep] = field(default_factory=list)
 
-    def hear(self, name: str, new: Advance) -> None:
+    def add(self, name: str, new: Advance) -> None:
         of_stream = [one for other, one in self.advances if other == name]
         kept = envelope([*of_stream, new]) if is_progress(new.at, new.reached, RULE) else of_stream
         if new not in kept or new in of_stream:
@@ -80,21 +81,21 @@ class Followed:
 
 @given(points, st.randoms(use_true_random=False))
 @settings(max_examples=300)
-def test_any_order_gives_the_same_advances_and_steps(told: list[Point], chance: object) -> None:
-    shuffled = [*told, *told[:3]]
+def test_any_order_gives_the_same_advances_and_steps(points_given: list[Point], chance: object) -> None:
+    shuffled = [*points_given, *points_given[:3]]
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    followed = Followed()
+    incremental = Incremental()
     for name, one in shuffled:
-        followed.hear(name, one)
-    advances, steps = all_at_once(told)
-    assert sorted(followed.advances) == advances
-    assert followed.steps == steps == by_definition(advances)
+        incremental.add(name, one)
+    advances, steps = all_at_once(points_given)
+    assert sorted(incremental.advances) == advances
+    assert incremental.steps == steps == by_definition(advances)
 
 
 @given(points)
 @example([("a", at(0, 0)), ("b", at(0, 10))])
-def test_it_never_goes_back_and_ends_at_the_furthest(told: list[Point]) -> None:
-    advances, steps = all_at_once(told)
+def test_the_watermark_never_moves_back_and_ends_at_the_furthest_stream(points_given: list[Point]) -> None:
+    advances, steps = all_at_once(points_given)
     times, marks = [one.at for one in steps], [one.watermark for one in steps]
     assert times == sorted(set(times))
     assert marks == sorted(set(marks))
@@ -103,8 +104,8 @@ def test_it_never_goes_back_and_ends_at_the_furthest(told: list[Point]) -> None:
 
 
 @given(points, st.builds(at, st.integers(0, 15), st.just(500)))
-def test_what_is_dated_ahead_moves_nothing(told: list[Point], ahead: Advance) -> None:
-    assert all_at_once([*told, ("a", ahead)]) == all_at_once(told)
+def test_data_from_the_future_advances_nothing(points_given: list[Point], ahead: Advance) -> None:
+    assert all_at_once([*points_given, ("a", ahead)]) == all_at_once(points_given)
 
 
 @pytest.mark.parametrize(
@@ -117,18 +118,18 @@ def test_what_is_dated_ahead_moves_nothing(told: list[Point], ahead: Advance) ->
         (START, datetime(1, 1, 1, tzinfo=UTC), False),
     ],
 )
-def test_what_counts_as_a_sign_of_progress(made: datetime, about: datetime, counts: bool) -> None:
+def test_which_events_count_as_progress(made: datetime, about: datetime, counts: bool) -> None:
     assert is_progress(made, about, RULE) is counts
 
 
 def test_the_slowest_active_stream_holds_back_the_others_until_it_is_idle() -> None:
-    told = [("slow", at(0, 0)), ("fast", at(0, 8)), ("fast", at(2, 9)), ("fast", at(4, 10))]
-    assert sweep({}, None, told, RULE) == [step(0, -2), step(3, 7), step(4, 8)]
+    points_given = [("slow", at(0, 0)), ("fast", at(0, 8)), ("fast", at(2, 9)), ("fast", at(4, 10))]
+    assert sweep({}, None, points_given, RULE) == [step(0, -2), step(3, 7), step(4, 8)]
 
 
 def test_when_all_are_idle_the_furthest_counts() -> None:
-    told = [("near", at(2, 1)), ("far", at(1, 6))]
-    assert sweep({}, None, told, RULE) == [step(1, 4)]
+    points_given = [("near", at(2, 1)), ("far", at(1, 6))]
+    assert sweep({}, None, points_given, RULE) == [step(1, 4)]
     assert sweep({}, None, [("near", at(1, 1)), ("far", at(1, 6))], RULE) == [step(1, -1), step(4, 4)]
 
 

@@ -1,4 +1,4 @@
-"""Watermarks in the database: the same whatever order events come in, and never back."""
+"""Watermarks in the database: the same for any order of events, and never moving back."""
 
 import random
 import threading
@@ -18,11 +18,10 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.watermarks import steps
 from kfm_pipelines.watermarks.due import close_windows
-from kfm_pipelines.watermarks.late import reevaluate_lateness
+from kfm_pipelines.watermarks.late import reevaluate_lateness, tick_watermarks
 from kfm_pipelines.watermarks.progress import Sweep
 from kfm_pipelines.watermarks.queries import read_watermark_status
 from kfm_pipelines.watermarks.streams import advance_watermarks
-from kfm_pipelines.watermarks.tick import tick_watermarks
 from kfm_pipelines_tests.fixtures.runs.keys import new_database
 from kfm_pipelines_tests.fixtures.runs.streams import (
     DATASET,
@@ -31,14 +30,14 @@ from kfm_pipelines_tests.fixtures.runs.streams import (
     RULE,
     START,
     checkpoints,
-    checkpoints_reckoned,
-    forget_all,
-    hear,
+    computed,
+    computed_checkpoints,
+    delete_all,
+    event_about,
     hours,
-    known,
-    reckoned,
+    record_events,
+    stored,
     streams,
-    told,
 )
 
 STREAMS = streams()
@@ -46,7 +45,7 @@ STREAMS = streams()
 
 @pytest.fixture(scope="module")
 def shared(stack: Stack, site_template: str) -> Iterator[Database]:
-    """One database for many examples, each of which begins by forgetting the one before."""
+    """One database for many examples, each of which starts by deleting everything."""
     with new_database(stack, site_template) as opened:
         yield opened
 
@@ -57,9 +56,9 @@ def whole(database: Database) -> datetime | None:
 
 events = st.lists(
     st.builds(
-        told,
+        event_about,
         about=st.integers(0, 18),
-        # Early, late, and now and then far ahead of everything.
+        # Early, late, and sometimes far ahead of everything.
         made=st.one_of(st.integers(0, 20), st.integers(0, 20), st.sampled_from([-30, 45, 300, 90_000])),
         site=st.sampled_from(["a", "a", "b", "c"]),
         part=st.integers(0, 1),
@@ -72,28 +71,26 @@ events = st.lists(
 
 @given(events, st.randoms(use_true_random=False), st.sampled_from(["patch", "replay", "quarantine"]))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_interleaving_ends_in_the_same_watermarks(
+def test_any_order_of_delivery_ends_in_the_same_watermarks(
     shared: Database,
     monkeypatch: pytest.MonkeyPatch,
     events: list[IngestEvent],
     chance: random.Random,
     rule: LateRule,
 ) -> None:
-    """Batches of any size, redelivered, told again with another time, by clocks that jump to and fro."""
+    """With batches of any size, redelivery, repetition with another time, and jumping clocks."""
     datasets = streams(late=rule)
-    monkeypatch.setattr(
-        steps, "ADVANCE_PAGE_SIZE", chance.choice([1, 2, 1000])
-    )  # few, to stop where the steps go on as before
-    forget_all(shared)
-    retold = [replace(one, event_time=one.event_time + chance.choice([-5, 7]) * HOUR) for one in events[:2]]
-    arriving = [*events, *retold, *chance.choices(events, k=3)]
+    monkeypatch.setattr(steps, "ADVANCE_PAGE_SIZE", chance.choice([1, 2, 1000]))  # small pages stop a sweep early
+    delete_all(shared)
+    repeated_later = [replace(one, event_time=one.event_time + chance.choice([-5, 7]) * HOUR) for one in events[:2]]
+    arriving = [*events, *repeated_later, *chance.choices(events, k=3)]
     chance.shuffle(arriving)
     highest: datetime | None = None
     while arriving:
         size = chance.randint(1, 5)
         batch, arriving = arriving[:size], arriving[size:]
         clock = hours(chance.choice([-100, 3, 9, 15, 21, 30]))
-        hear(shared, datasets, *batch, now=clock)
+        record_events(shared, datasets, *batch, now=clock)
         if chance.random() < 0.5:
             tick_watermarks(shared, datasets, now=clock)
         mark = whole(shared)
@@ -101,9 +98,9 @@ def test_any_interleaving_ends_in_the_same_watermarks(
         highest = mark
     tick_watermarks(shared, datasets, now=LATER)
 
-    expected = reckoned([*events, *retold], datasets[DATASET])
-    assert known(shared) == expected
-    assert checkpoints(shared) == checkpoints_reckoned(expected, LATER, RULE)
+    expected = computed([*events, *repeated_later], datasets[DATASET])
+    assert stored(shared) == expected
+    assert checkpoints(shared) == computed_checkpoints(expected, LATER, RULE)
     assert shared.fetch("SELECT * FROM kfm.late_again") == []
     [row] = shared.fetch(
         """
@@ -118,34 +115,36 @@ def test_any_interleaving_ends_in_the_same_watermarks(
 
 
 def test_recording_advances_in_the_same_transaction(database: Database) -> None:
-    hear(database, STREAMS, told(3, 3), told(4, 4), now=hours(5))
+    record_events(database, STREAMS, event_about(3, 3), event_about(4, 4), now=hours(5))
     assert checkpoints(database) == {"a": hours(2), "*": hours(2)}
 
 
 def test_an_event_from_the_future_moves_nothing(database: Database) -> None:
-    """Neither one about a time that had not come when it was made, nor one whose maker's clock is years ahead."""
-    hear(database, STREAMS, told(3, 3), now=hours(5))
+    """Neither data from the future nor a producer's clock that is years ahead."""
+    record_events(database, STREAMS, event_about(3, 3), now=hours(5))
     before = checkpoints(database)
-    hear(database, STREAMS, told(400, 4), told(399_999, 400_000), now=hours(5))
+    record_events(database, STREAMS, event_about(400, 4), event_about(399_999, 400_000), now=hours(5))
     tick_watermarks(database, STREAMS, now=hours(6))
     assert checkpoints(database) == before
-    hear(database, STREAMS, told(2, 6), now=hours(7))
-    assert known(database).late == {}
+    record_events(database, STREAMS, event_about(2, 6), now=hours(7))
+    assert stored(database).late == {}
 
 
-def test_an_idle_stream_releases_the_rest_after_its_time_out(database: Database) -> None:
-    hear(database, STREAMS, told(2, 2, "slow"), told(8, 8, "fast"), told(9, 9, "fast"), now=hours(9))
-    idle = replace(told(8, 8.5, "slow"), partition="slow", granule_start=hours(8))
+def test_an_idle_stream_no_longer_holds_back_the_others(database: Database) -> None:
+    fast = [event_about(hour, hour, "fast") for hour in (8, 9)]
+    record_events(database, STREAMS, event_about(2, 2, "slow"), *fast, now=hours(9))
+    idle = replace(event_about(8, 8.5, "slow"), partition="slow", granule_start=hours(8))
     assert whole(database) == hours(7)  # the slow one was idle before the fast one came
-    hear(database, STREAMS, idle, told(11, 11, "fast"), now=hours(11))
+    record_events(database, STREAMS, idle, event_about(11, 11, "fast"), now=hours(11))
     assert whole(database) == hours(7)
     assert advance_watermarks(database, STREAMS, hours(11.4)) == []
     assert advance_watermarks(database, STREAMS, hours(11.5)) == [DATASET]
     assert whole(database) == hours(9)
 
 
-def test_it_is_told_which_stream_holds_back_the_others(database: Database) -> None:
-    hear(database, STREAMS, told(2, 2, "slow"), told(3, 3, "fast"), told(0, 1, "gone"), now=hours(4))
+def test_the_status_names_the_stream_that_holds_back_the_others(database: Database) -> None:
+    events = [event_about(2, 2, "slow"), event_about(3, 3, "fast"), event_about(0, 1, "gone")]
+    record_events(database, STREAMS, *events, now=hours(4))
     found = read_watermark_status(database, STREAMS[DATASET], hours(4.5))
     assert (found.watermark, found.lag, found.held_back_by) == (hours(0), 4.5 * HOUR, "slow")
     assert [(one.partition, one.active, one.watermark) for one in found.streams] == [
@@ -156,32 +155,33 @@ def test_it_is_told_which_stream_holds_back_the_others(database: Database) -> No
     assert read_watermark_status(database, STREAMS[DATASET], LATER).held_back_by is None
 
 
-def test_it_never_goes_back_also_after_a_restart(database: Database, stack: Stack) -> None:
-    hear(database, STREAMS, told(9, 9), now=hours(10))
+def test_checkpoints_never_move_back_even_after_a_restart(database: Database, stack: Stack) -> None:
+    record_events(database, STREAMS, event_about(9, 9), now=hours(10))
     database.close()  # the next statement opens new connections, as another process would
-    hear(database, STREAMS, told(4, 8.5, "b"), now=hours(-50))
+    record_events(database, STREAMS, event_about(4, 8.5, "b"), now=hours(-50))
     tick_watermarks(database, STREAMS, now=hours(-40))
     assert checkpoints(database) == {"a": hours(7), "*": hours(7)}
     with pytest.raises(TransitionIllegal, match="may not go back"):
         database.execute("UPDATE kfm.checkpoints SET watermark = watermark - interval '1 s'")
 
 
-def test_only_what_changed_is_reckoned_again(database: Database) -> None:
-    """Steps before the event that came, and advances too, stay the very rows they were."""
-    hear(database, STREAMS, *(told(hour, hour) for hour in range(30)), now=LATER)
+def test_only_rows_after_the_change_are_rewritten(database: Database) -> None:
+    """Steps and advances before the new event keep their rows."""
+    events = [event_about(hour, hour) for hour in range(30)]
+    record_events(database, STREAMS, *events, now=LATER)
     rows = "SELECT at, xmin::text FROM kfm.{} WHERE at < '2025-12-04T20:00Z' ORDER BY at"
     before = [database.fetch(rows.format(table)) for table in ("advances", "watermark_steps")]
-    hear(database, STREAMS, told(21, 20.5), now=LATER)
+    record_events(database, STREAMS, event_about(21, 20.5), now=LATER)
     assert [database.fetch(rows.format(table)) for table in ("advances", "watermark_steps")] == before
-    assert known(database) == reckoned([*(told(hour, hour) for hour in range(30)), told(21, 20.5)], STREAMS[DATASET])
+    assert stored(database) == computed([*events, event_about(21, 20.5)], STREAMS[DATASET])
 
 
 @pytest.mark.slow
-def test_many_recorders_reviewers_and_closers_at_once_end_the_same(database: Database) -> None:
-    """In transactions of their own: none waits for another in a circle, the watermark only rises, nothing is missed."""
+def test_concurrent_recording_reevaluation_and_closing_end_the_same(database: Database) -> None:
+    """No deadlocks, the watermark only rises, and nothing is missed."""
     datasets = streams(late="replay", due=DueRule(when="on_close", wait=timedelta(days=900)))
     all_events = [
-        told(about, about + delay, site, part)
+        event_about(about, about + delay, site, part)
         for site in ("a", "b", "c")
         for about in range(0, 40, 2)
         for part, delay in ((0, 1), (1, 9 if about % 3 else 2))
@@ -192,14 +192,14 @@ def test_many_recorders_reviewers_and_closers_at_once_end_the_same(database: Dat
         chance = random.Random(seed)
         arriving = chance.sample(all_events, len(all_events))
         for start in range(0, len(arriving), 8):
-            hear(database, datasets, *arriving[start : start + 8], now=hours(chance.choice([10, 30, 60])))
+            record_events(database, datasets, *arriving[start : start + 8], now=hours(chance.choice([10, 30, 60])))
 
     def repeated(action: Callable[[], object]) -> int:
-        turns = 0
+        rounds = 0
         while not done.is_set():
             action()
-            turns += 1
-        return turns
+            rounds += 1
+        return rounds
 
     def watch() -> None:
         seen.append(whole(database))
@@ -221,10 +221,10 @@ def test_many_recorders_reviewers_and_closers_at_once_end_the_same(database: Dat
     marks = [mark for mark in seen if mark is not None]
     assert marks == sorted(marks)
     tick_watermarks(database, datasets, now=LATER)
-    expected = reckoned(all_events, datasets[DATASET])
+    expected = computed(all_events, datasets[DATASET])
     assert len(expected.late) > 10
-    assert known(database) == expected
-    assert checkpoints(database) == checkpoints_reckoned(expected, LATER, RULE)
+    assert stored(database) == expected
+    assert checkpoints(database) == computed_checkpoints(expected, LATER, RULE)
     rows = database.fetch(
         """
         SELECT k.due_at IS NOT NULL AS due, bool_or(l.state IS DISTINCT FROM 'held') AS counts
@@ -235,42 +235,44 @@ def test_many_recorders_reviewers_and_closers_at_once_end_the_same(database: Dat
     assert all(row["due"] for row in rows if row["counts"])
 
 
-def test_events_of_before_there_were_watermarks_are_left_alone(database: Database) -> None:
-    hear(database, STREAMS, told(1, 1), now=hours(2))
+def test_events_recorded_before_watermarks_existed_are_left_alone(database: Database) -> None:
+    record_events(database, STREAMS, event_about(1, 1), now=hours(2))
     database.execute("UPDATE kfm.inbox SET made_at = NULL, data_time = NULL")
     for table in ("advances", "watermark_steps", "checkpoints"):
         database.execute(f"DELETE FROM kfm.{table}")
-    hear(database, STREAMS, told(1, 1), told(5, 5), now=hours(6))
-    assert known(database) == reckoned([told(1, 1), told(5, 5)], STREAMS[DATASET])
-    assert known(database).advances[0][1].at == START + timedelta(hours=1)
+    record_events(database, STREAMS, event_about(1, 1), event_about(5, 5), now=hours(6))
+    assert stored(database) == computed([event_about(1, 1), event_about(5, 5)], STREAMS[DATASET])
+    assert stored(database).advances[0][1].at == START + timedelta(hours=1)
 
 
 @pytest.mark.parametrize("change", [{"out_of_order": 9 * HOUR}, {"idle_after": HOUR}, {"skew": 30 * HOUR}])
-def test_another_rule_is_as_if_it_had_always_been_declared(database: Database, change: dict[str, timedelta]) -> None:
-    """Whether a clock or an event finds out, and back again."""
+def test_a_changed_rule_applies_from_the_beginning(database: Database, change: dict[str, timedelta]) -> None:
+    """Whether a tick or an event applies it, and when it is changed back."""
     before = streams("quarantine")
     after = streams("quarantine", watermark=RULE.model_copy(update=change))
-    heard = [told(hour, hour) for hour in (1, 2, 5, 9)] + [told(1, 3, "b"), told(4, 8, "b"), told(26, 6, "b")]
-    heard += [told(1, 10, part=1), told(6, 9.5, part=1), told(3, 7, "b", part=1)]
-    hear(database, before, *heard)
-    expected = [reckoned(heard, datasets[DATASET]) for datasets in (before, after)]
-    assert known(database) == expected[0] != expected[1]
+    recorded = [event_about(hour, hour) for hour in (1, 2, 5, 9)]
+    recorded += [event_about(1, 10, part=1), event_about(6, 9.5, part=1)]
+    recorded += [event_about(about, made, "b") for about, made in ((1, 3), (4, 8), (26, 6))]
+    recorded += [event_about(3, 7, "b", part=1)]
+    record_events(database, before, *recorded)
+    expected = [computed(recorded, datasets[DATASET]) for datasets in (before, after)]
+    assert stored(database) == expected[0] != expected[1]
 
     tick_watermarks(database, after, now=hours(10))
-    assert known(database) == expected[1]
+    assert stored(database) == expected[1]
 
-    last = told(8, 10.5, part=3)
-    hear(database, before, last)
+    last = event_about(8, 10.5, part=3)
+    record_events(database, before, last)
     reevaluate_lateness(database, before)
-    assert known(database) == reckoned([*heard, last], before[DATASET])
+    assert stored(database) == computed([*recorded, last], before[DATASET])
 
 
-def test_a_message_of_long_ago_costs_no_sweep_over_everything_since(
+def test_an_old_message_does_not_sweep_over_everything_since(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "ADVANCE_PAGE_SIZE", 10)
-    heard = [told(hour, hour + 0.1, site) for hour in range(100) for site in ("a", "b")]
-    hear(database, STREAMS, *heard, now=LATER)
+    recorded = [event_about(hour, hour + 0.1, site) for hour in range(100) for site in ("a", "b")]
+    record_events(database, STREAMS, *recorded, now=LATER)
     swept: list[int] = []
     go_on = Sweep.process
 
@@ -279,30 +281,31 @@ def test_a_message_of_long_ago_costs_no_sweep_over_everything_since(
         return go_on(sweep, advances)
 
     monkeypatch.setattr(Sweep, "process", counted)
-    for old in (told(-9000, -9000), told(-8000, -8000, "c"), told(2, 1.5)):
+    for old in (event_about(-9000, -9000), event_about(-8000, -8000, "c"), event_about(2, 1.5)):
         swept.clear()
-        heard.append(old)
-        hear(database, STREAMS, old, now=LATER)
+        recorded.append(old)
+        record_events(database, STREAMS, old, now=LATER)
         assert sum(swept) <= 20
         assert all(row["until"] < hours(20) for row in database.fetch("SELECT until FROM kfm.late_again"))
-        assert known(database).steps == reckoned(heard, STREAMS[DATASET]).steps
+        assert stored(database).steps == computed(recorded, STREAMS[DATASET]).steps
 
 
-def test_a_sweep_goes_on_while_a_stream_that_came_late_holds_back_others(
+def test_a_sweep_continues_while_a_late_stream_holds_back_others(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though the watermark is where it was for a while."""
+    """Although the watermark agrees with the stored steps for a while."""
     monkeypatch.setattr(steps, "ADVANCE_PAGE_SIZE", 1)
-    heard = [told(2, 2, "a"), told(2, 2.7, "c"), told(3, 3, "a"), told(3, 3.2, "c"), told(1, 2.5, "b")]
-    for one in heard:
-        hear(database, STREAMS, one)
-    assert known(database).steps == reckoned(heard, STREAMS[DATASET]).steps
+    moves = [(2, 2, "a"), (2, 2.7, "c"), (3, 3, "a"), (3, 3.2, "c"), (1, 2.5, "b")]
+    recorded = [event_about(about, made, site) for about, made, site in moves]
+    for one in recorded:
+        record_events(database, STREAMS, one)
+    assert stored(database).steps == computed(recorded, STREAMS[DATASET]).steps
 
 
-def test_streams_beyond_a_number_are_not_followed(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pattern that names a file, not a site, must not make every message cost more than the one before."""
+def test_streams_beyond_the_limit_are_ignored(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern that matches a file instead of a site must not make each message cost more than the last."""
     monkeypatch.setattr("kfm_pipelines.watermarks.streams.MAX_STREAMS", 2)
-    hear(database, STREAMS, told(3, 3, "a"), told(3, 3, "b"), told(1, 3, "c"), now=hours(4))
-    hear(database, STREAMS, told(2, 3, "d"), told(4, 4, "a"), told(4, 4, "b"), now=hours(4))
+    for batch in ([(3, 3, "a"), (3, 3, "b"), (1, 3, "c")], [(2, 3, "d"), (4, 4, "a"), (4, 4, "b")]):
+        record_events(database, STREAMS, *(event_about(*event) for event in batch), now=hours(4))
     assert checkpoints(database) == {"a": hours(2), "b": hours(2), "*": hours(2)}
     assert len(database.fetch("SELECT FROM kfm.inbox")) == 6

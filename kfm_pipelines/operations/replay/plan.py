@@ -28,7 +28,7 @@ from kfm_pipelines.stages.config.policy_continuity import laxer_policies
 from kfm_pipelines.state import kill_switch, replays
 from kfm_pipelines.state.config_snapshots import digest_of
 from kfm_pipelines.state.replays import Mode, PlannedKey, PlannedReplay, Replay
-from kfm_pipelines.watermarks.checkpoints import read_watermark
+from kfm_pipelines.watermarks.queries import read_watermark
 
 
 def snapshot_config(services: Services, dataset: Dataset, mode: Mode, declarations: Iterable[str]) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from kfm_pipelines.catalog.collections.refresh import refresh_stale_collections
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates import RELEASE_GATES, TABLE_GATES
-from kfm_pipelines.orchestration.metadata import column_schema
-from kfm_pipelines.orchestration.names import asset_key, group_of, partitions_of, pool_of
+from kfm_pipelines.orchestration.names import asset_key, column_schema, group_of, partitions_of, pool_of
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.stages.assets import run_metadata
 from kfm_pipelines.stages.assets.hooks import emit_run_start, run_hooks

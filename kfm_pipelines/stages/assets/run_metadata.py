@@ -9,7 +9,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates import Finding
 from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.orchestration.dagster_internals import attach_partition_metadata
-from kfm_pipelines.orchestration.metadata import column_schema, image_metadata, location_metadata
+from kfm_pipelines.orchestration.names import column_schema, image_metadata, location_metadata
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.handoff import KeyVerdict
 from kfm_pipelines.stages.previews.previews import CarePreview

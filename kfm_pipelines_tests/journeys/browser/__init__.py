@@ -1,1 +1,1 @@
-"""Tests that look at pages in a real browser; skipped where there is none."""
+"""Tests of pages in a real browser; skipped without one."""

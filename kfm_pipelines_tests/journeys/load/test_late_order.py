@@ -16,9 +16,8 @@ from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.inbox.parse import read_message
 from kfm_pipelines.inbox.record import record
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.watermarks.late_lane import count_held_by_dataset
-from kfm_pipelines.watermarks.late_lane_release import release_by_rule
-from kfm_pipelines.watermarks.tick import tick_watermarks
+from kfm_pipelines.watermarks.late import tick_watermarks
+from kfm_pipelines.watermarks.late_lane import count_held_by_dataset, release_by_rule
 from kfm_pipelines_tests.fixtures.runs.batches import publish
 from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
 from kfm_pipelines_tests.journeys.load.test_order import part_of_hour

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from kfm_pipelines.telemetry.metrics.names import METRICS
 from kfm_pipelines.telemetry.records import SCHEMAS, schema_violation
 from kfm_pipelines_tests.fixtures.sites.command import COMMAND, fresh_kfm, kfm
 from kfm_pipelines_tests.fixtures.sites.homes import temporary_home
-from kfm_pipelines_tests.fixtures.sites.processes import eventually, mentioning
+from kfm_pipelines_tests.fixtures.sites.processes import WITH_IGNORED_SIGNALS, eventually, mentioning
 from kfm_pipelines_tests.fixtures.sites.scrape import scraped
 from kfm_pipelines_tests.fixtures.telemetry.home_files import log_lines, records, totals
 
@@ -38,33 +39,51 @@ def environment(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_the_demo_publishes_a_day_and_nothing_new_the_second_time(home: Path, environment: dict[str, str]) -> None:
-    first = fresh_kfm(environment, "demo", "--json", seconds=300).json
+def test_the_demo_publishes_a_day_and_up_serves_it_until_a_signal(home: Path, environment: dict[str, str]) -> None:
+    first = fresh_kfm(environment, "demo", "--json", "--timeout", "500", seconds=600).json
     assert (first["published_now"], first["published_keys"], first["duplicates_ignored"]) == (25, 25, 26)
     assert first["awaiting_review"] == ["heritage-sites:kansas_statewide:5:2026-05:v1-0-0"]
     assert len(list((home / "data/processed/usgs-streamflow").glob("*.parquet"))) == 24
-    _everything_was_told(home, environment)
+    assert eventually(lambda: not mentioning(home))
 
-    second = fresh_kfm(environment, "demo", seconds=300)
-    assert second.code == 0
-    assert "nothing new to publish" in second.out
-    assert "26 duplicates ignored" in second.out
+    with _up_with_ignored_signals(environment) as (up, places):
+        assert places["ui"].startswith("http://127.0.0.1:")
+        _assert_telemetry_is_complete(home, environment)
+        second = kfm(environment, "demo", "--timeout", "500", seconds=600)  # uses the stack and Dagster of `kfm up`
+        assert second.code == 0
+        assert "nothing new to publish" in second.out
+        assert "26 duplicates ignored" in second.out
+        assert "queue_depth_messages{" in scraped(places["metrics"])  # from a process of Dagster
+        up.send_signal(signal.SIGTERM)
+        assert up.wait(60) == 0
     assert eventually(lambda: not mentioning(home))
 
 
-def _everything_was_told(home: Path, environment: dict[str, str]) -> None:
-    """By several processes, the last of them gone: the command, the sensor's ticks, the runs."""
-    told = totals(home)
-    assert [metric.name for metric in METRICS if not told.series(metric.name)] == []
-    assert told.counter("telemetry_dropped_total") == 0
+@contextmanager
+def _up_with_ignored_signals(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """Starts `kfm up` as a shell does in the background of a script."""
+    command = [*WITH_IGNORED_SIGNALS, *COMMAND, "up", "--json"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as up:
+        try:
+            assert up.stdout is not None
+            yield up, json.loads("".join(iter(up.stdout.readline, "}\n")) + "}")
+        finally:
+            up.kill()
+
+
+def _assert_telemetry_is_complete(home: Path, environment: dict[str, str]) -> None:
+    """Telemetry comes from several processes that have ended: the command, the sensor's ticks, the runs."""
+    metrics = totals(home)
+    assert [metric.name for metric in METRICS if not metrics.series(metric.name)] == []
+    assert metrics.counter("telemetry_dropped_total") == 0
     for schema in SCHEMAS:
         of_it = records(home, schema)
         assert of_it
         assert {schema_violation(shipped_path("resources"), schema, one) for one in of_it} == {None}
     key = "usgs-streamflow:kansas_statewide:none:2025-12-04T03Z:v1-0-0"
-    shown = kfm(environment, "trace", key)
-    assert {line.split()[4] for line in shown.out.splitlines()[1:]} >= LISTED
-    trace = shown.out.split()[1]
+    trace_output = kfm(environment, "trace", key)
+    assert {line.split()[4] for line in trace_output.out.splitlines()[1:]} >= LISTED
+    trace = trace_output.out.split()[1]
     assert trace in kfm(environment, "status", key).out
     assert {line["trace_id"] for line in log_lines(home) if line.get("idempotency_key") == key} == {trace}
     hour = kfm(environment, "status", "--json").json["telemetry"]
@@ -72,18 +91,3 @@ def _everything_was_told(home: Path, environment: dict[str, str]) -> None:
     assert {"p50", "p95", "p99"} <= hour["latency_seconds"]["end_to_end"].keys()
     assert hour["burn_rate"]
     assert hour["watermark_lag_seconds"].keys() == {"usgs/streamflow", "drought/tribal-areas", "heritage/sites"}
-
-
-@pytest.mark.slow
-def test_up_serves_until_ctrl_c_and_leaves_nothing_running(home: Path, environment: dict[str, str]) -> None:
-    with subprocess.Popen([*COMMAND, "up", "--json"], env=environment, stdout=subprocess.PIPE, text=True) as up:
-        assert up.stdout is not None
-        document = json.loads("".join(iter(up.stdout.readline, "}\n")) + "}")
-        assert document["ui"].startswith("http://127.0.0.1:")
-        status = kfm(environment, "status", "--json").json
-        assert status["datasets"]["usgs/streamflow"]["published_keys"] == 0
-        # The sensor's ticks are told by a process of Dagster's.
-        assert eventually(lambda: "queue_depth_messages{" in scraped(document["metrics"]), seconds=60)
-        up.send_signal(signal.SIGINT)
-        assert up.wait(60) == 0
-    assert eventually(lambda: not mentioning(home))

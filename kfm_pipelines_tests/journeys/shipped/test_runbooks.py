@@ -1,4 +1,4 @@
-"""The runbooks are true: every command of theirs is run, in their order, and answers what they say."""
+"""Every command of the runbooks is run, in order, and prints what they say."""
 
 import json
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.producer.samples.streamflow import streamflow_table
 from kfm_pipelines_tests.fixtures.aws.emulator import set_queue
 from kfm_pipelines_tests.fixtures.care.register import KEY, sites, with_reviewer
-from kfm_pipelines_tests.fixtures.runbook import mentioned, says, steps_of
+from kfm_pipelines_tests.fixtures.runbook import matches, mentioned, steps_of
 from kfm_pipelines_tests.fixtures.runs import replay as replaying
 from kfm_pipelines_tests.fixtures.runs.dispatch import parquet, spoiled
 from kfm_pipelines_tests.fixtures.runs.letters import refusing, too_large
-from kfm_pipelines_tests.fixtures.sites.command import kfm
+from kfm_pipelines_tests.fixtures.sites.command import kfm_in_process
 from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
 from kfm_pipelines_tests.fixtures.stores.full_disk import full_disk
 
@@ -25,20 +25,20 @@ Arrangements = dict[str, Callable[[], None]]
 
 
 def run(site: Site, name: str, names: dict[str, str], before: Arrangements) -> None:
-    """Follow a runbook to the letter. `before` is what happens to the site ahead of a command, each time it comes."""
+    """Follows a runbook. `before` is what happens to the site before a command, each time it occurs."""
     done = set()
     for step in steps_of((RUNBOOKS / name).read_text()):
         before.get(step.command, lambda: None)()
         done.add(step.command)
         arguments = step.arguments(names)
         if "redrive" in arguments and "--dry-run" not in arguments:
-            arguments.append("--work")  # as the page says, where no daemon runs
-        said = kfm(site.environment, *arguments)
-        text = said.out + said.err
-        assert said.code == step.code, f"{step.command}: {text}"
+            arguments.append("--work")  # as the page says for a site without a daemon
+        result = kfm_in_process(site.environment, *arguments)
+        text = result.out + result.err
+        assert result.code == step.code, f"{step.command}: {text}"
         for phrase in step.phrases:
-            assert says(text, phrase, names), f"{step.command} does not say {phrase!r}: {text}"
-    assert set(before) <= done, f"{name} has no such command any more: {set(before) - done}"
+            assert matches(text, phrase, names), f"{step.command} does not print {phrase!r}: {text}"
+    assert set(before) <= done, f"{name} no longer has the command {set(before) - done}"
 
 
 def newest_letter(site: Site) -> str:
@@ -46,21 +46,21 @@ def newest_letter(site: Site) -> str:
 
 
 @pytest.mark.slow
-def test_dead_letters_are_redriven_by_the_book(site: Site) -> None:
-    """A failed key, messages refused by a declaration that is then mended, and two that nobody can mend."""
+def test_redriving_dead_letters(site: Site) -> None:
+    """A failed key, messages refused by a declaration that is then fixed, and two that cannot be fixed."""
     put = site.put(9, data=b"no parquet")
     site.work()
     site.send("rubbish")
     site.drain()
     names = {"KEY": site.key(9), "OTHER": newest_letter(site)}
-    mending = ExitStack()
-    strict = mending.enter_context(refusing(site))
+    strict_settings = ExitStack()
+    strict = strict_settings.enter_context(refusing(site))
     too_large(strict, 4)
     strict.drain()
     names["LETTER"] = newest_letter(site)
 
-    def mend() -> None:
-        mending.close()
+    def fix() -> None:
+        strict_settings.close()
         site.put(9, name=put.object_key.rsplit("/", 1)[1])
 
     def refuse_another() -> None:
@@ -69,13 +69,13 @@ def test_dead_letters_are_redriven_by_the_book(site: Site) -> None:
         names["LETTER"] = newest_letter(site)
 
     def interrupt() -> None:
-        kfm(site.environment, "dlq", "quarantine", names["LETTER"], "--reason", "as the page says")
+        kfm_in_process(site.environment, "dlq", "quarantine", names["LETTER"], "--reason", "as the page says")
         with refusing(site) as again:
             again.put(6)
             again.put(7)
             again.drain()
         names["LETTER"] = newest_letter(site)
-        assert kfm(site.environment, "dlq", "redrive", "--class", "schema", "--wait", "1").code == 1
+        assert kfm_in_process(site.environment, "dlq", "redrive", "--class", "schema", "--wait", "1").code == 1
         names["REDRIVE"] = site.fetch("SELECT id FROM kfm.redrives WHERE state = 'running'")[0]["id"]
 
     def tick() -> None:
@@ -86,7 +86,7 @@ def test_dead_letters_are_redriven_by_the_book(site: Site) -> None:
         "dlq-redrive.md",
         names,
         {
-            "kfm dlq redrive --class schema --canary 3 --limit 50 --rate 5": mend,
+            "kfm dlq redrive --class schema --canary 3 --limit 50 --rate 5": fix,
             "kfm dlq redrive LETTER --canary 1": refuse_another,
             "kfm dlq list --state redriving": interrupt,
             "kfm status KEY": tick,
@@ -103,9 +103,9 @@ def test_dead_letters_are_redriven_by_the_book(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_a_spike_of_duplicates_is_explained_by_the_book(site: Site) -> None:
-    """A producer that tells of everything ten times, and then a queue that is too impatient."""
-    with_reviewer(site)  # else the doctor has more to say than what the book is about
+def test_a_spike_of_duplicates(site: Site) -> None:
+    """A producer that sends everything ten times, and then a queue with a short visibility timeout."""
+    with_reviewer(site)  # otherwise the doctor reports more than the runbook is about
     message = site.s3_message(site.put(0))
     for _ in range(10):
         site.send(message)
@@ -113,22 +113,22 @@ def test_a_spike_of_duplicates_is_explained_by_the_book(site: Site) -> None:
 
     timeouts = iter(["120", "1"])
 
-    def grow_impatient() -> None:
+    def shorten_timeout() -> None:
         set_queue(site.services.queue.name, VisibilityTimeout=next(timeouts))
 
-    run(site, "duplicate-spike.md", {"KEY": site.key(0)}, {"kfm doctor": grow_impatient})
+    run(site, "duplicate-spike.md", {"KEY": site.key(0)}, {"kfm doctor": shorten_timeout})
 
-    status = kfm(site.environment, "status", "--json").json
+    status = kfm_in_process(site.environment, "status", "--json").json
     counted = {queue["name"]: (queue["recorded"], queue["duplicates"]) for queue in status["queues"]}
     assert counted[site.services.queue.name] == (1, 10)
-    history = kfm(site.environment, "status", site.key(0), "--json").json
+    history = kfm_in_process(site.environment, "status", site.key(0), "--json").json
     outcomes = [transition["outcome"] for transition in history["transitions"] if transition["outcome"]]
     assert (outcomes, len(history["revisions"]), len(history["events"])) == (["APPLIED"], 1, 1)
 
 
 @pytest.mark.slow
-def test_a_release_is_reviewed_by_the_book(site: Site) -> None:
-    """One that is approved, the next that is refused, and an exemption that is given and ended."""
+def test_reviewing_a_release(site: Site) -> None:
+    """One is approved, the next refused, and an exemption is granted and ended."""
     register = with_reviewer(site)
     register.put(sites(register.dataset))
     site.work()
@@ -145,7 +145,7 @@ def test_a_release_is_reviewed_by_the_book(site: Site) -> None:
         site.work()
         names["DIGEST"] = register.waiting().release_digest
 
-    def know_the_exemption() -> None:
+    def find_exemption() -> None:
         names["EXEMPTION"] = site.fetch("SELECT id FROM kfm.exemptions")[0]["id"]
 
     run(
@@ -154,7 +154,7 @@ def test_a_release_is_reviewed_by_the_book(site: Site) -> None:
         names,
         {
             'kfm review reject KEY --digest DIGEST --key MINE --reason "the spring is too near"': another_release,
-            "kfm review exemptions": know_the_exemption,
+            "kfm review exemptions": find_exemption,
         },
     )
 
@@ -163,23 +163,23 @@ def test_a_release_is_reviewed_by_the_book(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_a_red_key_is_put_right_by_the_book(site: Site) -> None:
+def test_a_red_key(site: Site) -> None:
     put = site.put(0, spoiled(0))
     site.work()
     names = {"KEY": site.key(0), "LETTER": newest_letter(site)}
 
-    def mend() -> None:
+    def fix() -> None:
         site.put(0, name=put.object_key.rsplit("/", 1)[1])
 
-    run(site, "red-key.md", names, {"kfm dlq redrive LETTER": mend})
+    run(site, "red-key.md", names, {"kfm dlq redrive LETTER": fix})
 
     assert site.red(site.key(0)) == []
     assert site.fetch("SELECT state FROM kfm.dead_letters") == [{"state": "closed"}]
 
 
 @pytest.mark.slow
-def test_a_dataset_is_stopped_by_the_book(site: Site) -> None:
-    with_reviewer(site)  # else the doctor has more to say than what the book is about
+def test_the_kill_switch(site: Site) -> None:
+    with_reviewer(site)  # otherwise the doctor reports more than the runbook is about
     site.put(0)
     site.drain()
 
@@ -189,8 +189,8 @@ def test_a_dataset_is_stopped_by_the_book(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_late_data_is_released_by_the_book(site: Site) -> None:
-    """An hour whose second file was made when the watermark had passed it."""
+def test_releasing_late_data(site: Site) -> None:
+    """The second file of an hour is made after the watermark has passed it."""
     replaying.declare(site, late="quarantine")
     readings = streamflow_table(START)
     site.put(0, data=parquet(readings.slice(0, 40)))
@@ -202,10 +202,10 @@ def test_late_data_is_released_by_the_book(site: Site) -> None:
     [held] = site.fetch("SELECT identity FROM kfm.late WHERE state = 'held'")
     names = {"KEY": site.key(0), "EVENT": held["identity"][:16]}
 
-    def know_the_replay() -> None:
+    def find_replay() -> None:
         names["REPLAY"] = site.fetch("SELECT id FROM kfm.replays")[0]["id"]
 
-    run(site, "late-data-lane.md", names, {"kfm replay run REPLAY --here": know_the_replay})
+    run(site, "late-data-lane.md", names, {"kfm replay run REPLAY --here": find_replay})
 
     [item] = [json.loads(path.read_text()) for path in site.data.glob(f"catalog/*/items/{site.key(0)}.json")]
     assert item["properties"]["kfm:late_inputs"] == 1
@@ -213,8 +213,8 @@ def test_late_data_is_released_by_the_book(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_a_stale_dataset_is_got_going_by_the_book(site: Site) -> None:
-    with_reviewer(site)  # else the doctor has more to say than what the book is about
+def test_a_stale_dataset_and_a_lagging_watermark(site: Site) -> None:
+    with_reviewer(site)  # otherwise the doctor reports more than the runbook is about
     site.put(0)
     site.drain()
 
@@ -223,8 +223,8 @@ def test_a_stale_dataset_is_got_going_by_the_book(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_what_burns_the_budget_and_what_is_told_is_found_by_the_book(site: Site) -> None:
-    with_reviewer(site)  # else the doctor has more to say than what the book is about
+def test_the_error_budget_and_telemetry(site: Site) -> None:
+    with_reviewer(site)  # otherwise the doctor reports more than the runbook is about
     site.put(0, spoiled(0))
     site.work()
 
@@ -233,7 +233,7 @@ def test_what_burns_the_budget_and_what_is_told_is_found_by_the_book(site: Site)
 
 
 @pytest.mark.slow
-def test_a_masking_failure_is_put_right_by_the_book(site: Site) -> None:
+def test_a_masking_failure(site: Site) -> None:
     register = with_reviewer(site)
     register.publish(sites(register.dataset))
     register.put(sites(register.dataset, sensitivity=["nobody knows"] * 60))
@@ -249,8 +249,8 @@ def test_a_masking_failure_is_put_right_by_the_book(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_a_strange_publication_and_one_too_many_are_looked_at_by_the_book(site: Site) -> None:
-    with_reviewer(site)  # else the doctor has more to say than what the book is about
+def test_a_publication_anomaly_and_a_double_application(site: Site) -> None:
+    with_reviewer(site)  # otherwise the doctor reports more than the runbook is about
     put = site.put(0)
     site.work()
     name = put.object_key.rsplit("/", 1)[1]
@@ -265,10 +265,10 @@ def test_a_strange_publication_and_one_too_many_are_looked_at_by_the_book(site: 
 
 
 @pytest.mark.slow
-def test_exhausted_keys_are_redriven_by_the_book(stack: Stack, site_template: str, tmp_path: Path) -> None:
+def test_exhausted_retries(stack: Stack, site_template: str, tmp_path: Path) -> None:
     url = stack.environment["KFM_POSTGRES_URL"]
     with opened_site(tmp_path / "site", url, site_template, KFM_MAX_ATTEMPTS="2") as site:
-        with_reviewer(site)  # else the doctor has more to say than what the book is about
+        with_reviewer(site)  # otherwise the doctor reports more than the runbook is about
         site.put(0)
         with full_disk("work/restricted"):
             assert site.work()["failed"] == 1
@@ -276,7 +276,7 @@ def test_exhausted_keys_are_redriven_by_the_book(stack: Stack, site_template: st
         run(site, "retry-exhaustion.md", {"KEY": site.key(0), "LETTER": newest_letter(site)}, {})
 
 
-def test_a_command_inside_a_sentence_is_one_that_is_run() -> None:
+def test_every_command_in_a_sentence_is_also_run() -> None:
     pages = [path.read_text() for path in sorted(RUNBOOKS.glob("*.md"))]
     commands = [step.command for page in pages for step in steps_of(page)]
 
@@ -304,7 +304,7 @@ def test_every_runbook_is_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "says_why"),
+    ("page", "reason"),
     [
         ("    kfm status\n", "outside a block"),
         ("$ kfm status\n", "outside a block"),
@@ -313,17 +313,17 @@ def test_every_runbook_is_run() -> None:
         ("```\nkfm status\n", "without end"),
     ],
 )
-def test_no_command_of_a_page_can_hide(page: str, says_why: str) -> None:
-    with pytest.raises(AssertionError, match=says_why):
+def test_no_command_of_a_page_is_missed(page: str, reason: str) -> None:
+    with pytest.raises(AssertionError, match=reason):
         steps_of(page)
 
 
-def test_a_page_is_read_in_order_with_what_each_command_says() -> None:
+def test_commands_and_expected_output_are_read_in_order() -> None:
     first, second = steps_of("text\n```\nkfm status KEY\n  … of LETTER\n  exit code 1\nkfm dlq list --key 'a b'\n```\n")
 
     assert (first.arguments({"KEY": "k"}), first.phrases, first.code) == (["status", "k"], ["… of LETTER"], 1)
     assert (second.arguments({}), second.phrases, second.code) == (["dlq", "list", "--key", "a b"], [], 0)
-    assert says("xx 3 of 7", first.phrases[0], {"LETTER": "7"})
-    assert not says("xx 3 of 8", first.phrases[0], {"LETTER": "7"})
-    with pytest.raises(AssertionError, match="nobody knows what NUMBER stands for"):
+    assert matches("xx 3 of 7", first.phrases[0], {"LETTER": "7"})
+    assert not matches("xx 3 of 8", first.phrases[0], {"LETTER": "7"})
+    with pytest.raises(AssertionError, match="NUMBER is not a known placeholder"):
         steps_of("```\nkfm dlq show NUMBER\n```\n")[0].arguments({})

@@ -1,4 +1,4 @@
-"""The pages on use are true: every block of theirs is run, in order, and prints what they say."""
+"""Every block of the pages on use is run, in order, and prints what they say."""
 
 import contextlib
 import io
@@ -25,11 +25,11 @@ class Block:
 
 
 def blocks_of(page: str) -> list[Block]:
-    """Every block of the page. One of a language that is not run is an error, so that none can hide."""
+    """Returns every block of the page. A language that is not run is an error."""
     blocks = [Block(found[1], found[2]) for found in BLOCK.finditer(page)]
     assert page.count("```") == 2 * len(blocks), "a block without end"
     for block in blocks:
-        assert block.language in ("python", "sql", "text"), f"nobody runs {block.language or 'a block of no language'}"
+        assert block.language in ("python", "sql", "text"), f"{block.language or 'a block without language'} is not run"
     return blocks
 
 
@@ -40,26 +40,27 @@ def printed(block: Block, names: dict[str, Any]) -> str:
         with duckdb.connect() as connection:
             rows = connection.execute(block.text).fetchall()
         return "\n".join(" | ".join(map(str, row)) for row in rows)
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
         exec(compile(block.text, "page", "exec"), names)
-    return said.getvalue()
+    return output.getvalue()
 
 
 def run(page: str) -> None:
     names: dict[str, Any] = {}
-    said = ""
+    output = ""
     for block in blocks_of(page):
         if block.language != "text":
-            said = printed(block, names)
+            output = printed(block, names)
             continue
         for line in block.text.splitlines():
-            assert re.search(".*".join(map(re.escape, line.split(ANYTHING))), said), f"nothing says {line!r}: {said}"
+            pattern = ".*".join(map(re.escape, line.split(ANYTHING)))
+            assert re.search(pattern, output), f"no {line!r} in {output}"
 
 
 @pytest.fixture(scope="module")
 def published(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Two hours, for all pages."""
+    """A site with two published hours, for all pages."""
     root = tmp_path_factory.mktemp("use") / "site"
     with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template) as site:
         site.put(0)
@@ -70,7 +71,7 @@ def published(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["duckdb.md", "geopandas.md", "pystac.md", "rasterio-qgis.md"])
-def test_a_page_on_use_is_true(published: Site, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_prints_its_expected_output(published: Site, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(published.root)
     run((USE / name).read_text())
 
@@ -83,14 +84,14 @@ def test_every_page_is_run_and_fits_a_screen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "says_why"),
+    ("page", "reason"),
     [
-        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "nothing says '2'"),
-        ("```python\nprint(1)\n```\n\n```\n1\n```\n", "nobody runs a block of no language"),
-        ("```bash\nls\n```\n", "nobody runs bash"),
+        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "no '2' in"),
+        ("```python\nprint(1)\n```\n\n```\n1\n```\n", "a block without language is not run"),
+        ("```bash\nls\n```\n", "bash is not run"),
         ("```python\nprint(1)\n", "without end"),
     ],
 )
-def test_a_page_that_is_not_true_is_found(page: str, says_why: str) -> None:
-    with pytest.raises(AssertionError, match=says_why):
+def test_a_wrong_page_is_found(page: str, reason: str) -> None:
+    with pytest.raises(AssertionError, match=reason):
         run(page)

@@ -12,16 +12,16 @@ MIGRATIONS = CHECKOUT / "kfm_pipelines" / "state" / "migrations" / "versions"
 ASK = """
 import logging.config, yaml
 import kfm_pipelines
-from kfm_pipelines.definitions import defs
-from kfm_pipelines.settings import shipped
+from kfm_pipelines.definitions import build_definitions
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.state.database import migrate
 import kfm_pipelines.state.migrations.versions as versions, pathlib
 print(kfm_pipelines.__file__)
-print(shipped("dagster.yaml"), shipped("workspace.yaml"), shipped("resources"))
+print(shipped_path("dagster.yaml"), shipped_path("workspace.yaml"), shipped_path("resources"))
 print(sorted(p.name for p in pathlib.Path(versions.__file__).parent.glob("0*.py")))
-handlers = yaml.safe_load(shipped("dagster.yaml").read_text())["python_logs"]["dagster_handler_config"]["handlers"]
+handlers = yaml.safe_load(shipped_path("dagster.yaml").read_text())["python_logs"]["dagster_handler_config"]["handlers"]
 logging.config.dictConfig({"version": 1, "handlers": handlers})
-print(sorted(key.to_user_string() for key in defs.resolve_all_asset_keys()))
+print(sorted(key.to_user_string() for key in build_definitions(shipped_path("resources")).resolve_all_asset_keys()))
 """
 
 

@@ -13,7 +13,7 @@ from kfm_pipelines.care.review.page.places import MapPlaces
 from kfm_pipelines.declarations import Extent
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.gates import Finding, Severity, Verdict
-from kfm_pipelines.orchestration.metadata import location_metadata
+from kfm_pipelines.orchestration.names import location_metadata
 from kfm_pipelines.stages.assets.run_metadata import check_result
 from kfm_pipelines.stages.handoff import KeyVerdict
 from kfm_pipelines.stages.previews import maps as published_maps

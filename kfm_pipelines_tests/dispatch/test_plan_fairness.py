@@ -1,4 +1,4 @@
-"""Whose turn it is: urgent runs first, a share for the others, and a turn for every dataset."""
+"""Order of runs: urgent ones first, a share for the others, and every dataset in turn."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm_pipelines.dispatch.fairness import HISTORY_LENGTH, NON_URGENT_INTERVAL, FairScheduler
-from kfm_pipelines.dispatch.plan import PlannedRun
+from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, NON_URGENT_INTERVAL, FairScheduler, PlannedRun
 from kfm_pipelines.dispatch.tables import HIGH, DueKey, RecentDispatch
 
 A, B = "usda/soil", "usgs/streamflow"
@@ -23,11 +22,11 @@ def turn(urgent: bool, dataset: str = A) -> RecentDispatch:
 
 
 def order(runs: list[PlannedRun], taken: list[RecentDispatch] | None = None) -> list[str]:
-    """All runs, one after the other."""
-    turns, waiting, found = FairScheduler(taken or []), [*runs], []
-    while run := turns.choose_next(waiting):
+    """Returns all runs in the order in which they are chosen."""
+    scheduler, waiting, found = FairScheduler(taken or []), [*runs], []
+    while run := scheduler.choose_next(waiting):
         waiting.remove(run)
-        turns.record_run(run)
+        scheduler.record_run(run)
         found.append(run.names[0])
     return found
 
@@ -55,14 +54,14 @@ def test_the_share_counts_across_ticks(taken: list[bool], expected: str) -> None
     assert first == expected
 
 
-def test_a_turn_nobody_else_wants_is_not_kept_free() -> None:
+def test_no_slot_is_kept_free_when_only_one_kind_is_due() -> None:
     assert order([run_of("u", urgent=True)], [turn(True)] * 5) == ["u"]
     assert order([run_of("o")], [turn(False)] * 5) == ["o"]
     assert order([]) == []
 
 
 @pytest.mark.parametrize("urgent", [True, False])
-def test_datasets_take_turns_also_when_one_slot_is_free_at_a_time(urgent: bool) -> None:
+def test_datasets_alternate_even_with_one_free_slot_at_a_time(urgent: bool) -> None:
     runs = [run_of(f"{dataset}{number}", urgent=urgent, dataset=dataset) for dataset in (A, B) for number in range(2)]
     assert order(runs) == [f"{A}0", f"{B}0", f"{A}1", f"{B}1"]
     assert order(runs, [turn(urgent, A)])[0] == f"{B}0"
@@ -71,7 +70,7 @@ def test_datasets_take_turns_also_when_one_slot_is_free_at_a_time(urgent: bool) 
 
 @dataclass
 class Flood:
-    """A queue with one slot. Urgent keys never end; each turn is decided by a process that knows only the record."""
+    """A queue with one slot and endless urgent keys; each choice is made by a new process from the record."""
 
     urgent_a_turn: int
     datasets: int
@@ -84,8 +83,8 @@ class Flood:
         self.waiting.append(run_of(name, urgent=urgent, dataset=dataset))
         self.since[name] = len(self.record)
 
-    def pass_turn(self) -> tuple[str, int]:
-        """Who had the turn, and for how many turns it had waited."""
+    def choose(self) -> tuple[str, int]:
+        """Returns the chosen key and for how many choices it had waited."""
         for number in range(self.urgent_a_turn):
             self.arrive(f"u{len(self.record)}-{number}", urgent=True)
         run = FairScheduler(self.record[:HISTORY_LENGTH]).choose_next(self.waiting)
@@ -101,7 +100,7 @@ class Flood:
     datasets=st.integers(1, 3),
     arrivals=st.lists(st.integers(0, 80), max_size=12).map(sorted),
 )
-def test_in_a_flood_of_urgent_keys_every_other_key_has_its_turn_soon(
+def test_in_a_flood_of_urgent_keys_every_other_key_is_chosen_soon(
     urgent_a_turn: int, datasets: int, arrivals: list[int]
 ) -> None:
     flood = Flood(urgent_a_turn, datasets)
@@ -109,11 +108,11 @@ def test_in_a_flood_of_urgent_keys_every_other_key_has_its_turn_soon(
     for number in range(80 + NON_URGENT_INTERVAL * (len(arrivals) + 1)):
         for place in [place for place, at in enumerate(arrivals) if at == number]:
             flood.arrive(f"other{place}", urgent=False)
-        name, turns = flood.pass_turn()
-        waited[name] = turns
+        name, choices = flood.choose()
+        waited[name] = choices
 
     for place in range(len(arrivals)):
-        # At worst every other key is before it, and each has one turn in four.
+        # At worst every other key is chosen before it, one in four times.
         assert waited[f"other{place}"] <= NON_URGENT_INTERVAL * (len(arrivals) + 1)
 
 
@@ -124,6 +123,6 @@ def test_with_enough_of_both_urgent_keys_have_three_quarters(urgent_a_turn: int,
     for number in range(others):
         flood.arrive(f"other{number}", urgent=False)
     for _ in range(100):
-        flood.pass_turn()
+        flood.choose()
     shares = Counter(one.urgent for one in flood.record)
     assert shares == {True: 75, False: 25}
