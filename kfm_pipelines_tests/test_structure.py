@@ -17,7 +17,7 @@ MAX_FILES = 15
 # Words of an early private vocabulary; the plain ones are emit, log, record, display, format, fix, route.
 UNWANTED = {"told", "tell", "tells", "telling", "say", "says", "said", "shown", "mended", "excused", "road", "workshop"}
 # Nouns and adjectives that only look like participles.
-NOUNS = {"embed", "feed", "feeds", "seed", "settings", "string", "warning"}
+NOUNS = {"embed", "feed", "finding", "findings", "seed", "setting", "settings", "string", "warning"}
 
 
 def modules(*folders: Path) -> Iterator[Path]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from kfm_pipelines.care.masks.cells import NO_CELL, cells_of
+from kfm_pipelines.care.masks.cells import NO_CELL, REACH, cells_around, cells_of
 from kfm_pipelines.care.masks.displacement import derive_offsets, displace_points
 from kfm_pipelines.care.masks.generalise import choose_released_cells
 from kfm_pipelines.care.masks.group import count_groups
@@ -18,7 +18,6 @@ from kfm_pipelines.care.masks.released_places import (
     release_unchanged,
 )
 from kfm_pipelines.care.masks.rows import Selection, TableFragment, count_cells, one_row_per_record
-from kfm_pipelines.care.masks.shapes import REACH, cells_around
 from kfm_pipelines.care.masks.types import Cells, Ints
 from kfm_pipelines.care.rules import Displace, Generalise, Group, Leave, Omit, Rule, Suppress
 from kfm_pipelines.errors import PolicyRefused

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import shapely
 from pyproj import Geod
 
-from kfm_pipelines.care.masks.cells import NO_CELL, centres_of, radii_of
-from kfm_pipelines.care.masks.shapes import REACH, cells_around
+from kfm_pipelines.care.masks.cells import NO_CELL, REACH, cells_around, centres_of, radii_of
 from kfm_pipelines.care.masks.types import Cells, Flags, Objects
 from kfm_pipelines.care.rules import MaskRaster
 from kfm_pipelines.errors import PolicyRefused

@@ -23,7 +23,7 @@ from kfm_pipelines.care.verifier.evidence import (
     read_table,
 )
 from kfm_pipelines.care.verifier.origins import KINDS, Origins, classes_of, read_origins
-from kfm_pipelines.care.verifier.protected import ProtectedPlaces, protected_places, protected_texts
+from kfm_pipelines.care.verifier.protected_values import ProtectedPlaces, protected_places, protected_texts
 from kfm_pipelines.care.verifier.search.cells import Cells, read_cells
 from kfm_pipelines.care.verifier.search.distinct import TextColumn, distinct, read_texts
 from kfm_pipelines.care.verifier.search.phrases import Phrases

@@ -14,17 +14,10 @@ from kfm_pipelines.catalog.stac.collection import (
     pages_above,
     root_document,
 )
-from kfm_pipelines.catalog.stac.item import (
-    page_of,
-)
+from kfm_pipelines.catalog.stac.item import page_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines_tests.catalog.stac.test_item import DATASET, changed
-from kfm_pipelines_tests.fixtures.catalog.release import (
-    COLLECTION,
-    KANSAS,
-    NOWHERE,
-    WITHOUT_PLACES,
-)
+from kfm_pipelines_tests.fixtures.catalog.release import COLLECTION, KANSAS, NOWHERE, WITHOUT_PLACES
 from kfm_pipelines_tests.fixtures.sites.site import START
 
 MEMBERS = [

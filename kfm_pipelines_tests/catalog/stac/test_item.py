@@ -14,16 +14,8 @@ from pystac.validation.stac_validator import JsonSchemaSTACValidator
 
 from kfm_pipelines.catalog.documents import PROFILE
 from kfm_pipelines.catalog.facts import ReleaseFacts
-from kfm_pipelines.catalog.stac.collection import (
-    collection_document,
-    page_document,
-    root_document,
-)
-from kfm_pipelines.catalog.stac.item import (
-    ANONYMIZED_EXTENSION,
-    history_document,
-    superseded_document,
-)
+from kfm_pipelines.catalog.stac.collection import collection_document, page_document, root_document
+from kfm_pipelines.catalog.stac.item import ANONYMIZED_EXTENSION, history_document, superseded_document
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines_tests.fixtures.catalog.official_schemas import official_validator

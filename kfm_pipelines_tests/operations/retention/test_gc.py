@@ -19,9 +19,7 @@ from kfm_pipelines.stages.publish import gc_roots
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.stores import Layout
-from kfm_pipelines_tests.fixtures.runs.batches import (
-    Told as Announced,
-)
+from kfm_pipelines_tests.fixtures.runs.batches import Told as Announced
 from kfm_pipelines_tests.fixtures.runs.batches import (
     applied,
     followed,
@@ -32,9 +30,7 @@ from kfm_pipelines_tests.fixtures.runs.batches import (
     storing_in,
     tree,
 )
-from kfm_pipelines_tests.fixtures.runs.batches import (
-    told as announce,
-)
+from kfm_pipelines_tests.fixtures.runs.batches import told as announce
 from kfm_pipelines_tests.fixtures.sites.site import Site
 from kfm_pipelines_tests.fixtures.stores.stops import InterruptedStore, Stopped
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.evidence import Breach, read_table
-from kfm_pipelines.care.verifier.protected import numbers_in, texts_in
+from kfm_pipelines.care.verifier.protected_values import numbers_in, texts_in
 from kfm_pipelines.care.verifier.rules.leaks import search_for_leaks
 from kfm_pipelines.care.verifier.search.distinct import is_among
 from kfm_pipelines.care.verifier.types import Floats

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.evidence import Breach
-from kfm_pipelines.care.verifier.protected import texts_in
+from kfm_pipelines.care.verifier.protected_values import texts_in
 
 PROVENANCE = "provenance.jsonld"
 _SHA256_MULTIHASH_PREFIX = "1220"  # multihash code and length of SHA-256

@@ -13,7 +13,13 @@ import numpy.typing as npt
 from kfm_pipelines.care.rules import Leave
 from kfm_pipelines.care.verifier.case import Case, RuleScope
 from kfm_pipelines.care.verifier.evidence import Breach
-from kfm_pipelines.care.verifier.protected import find_decimals, find_grid_numbers, numbers_in, rounding_step, texts_in
+from kfm_pipelines.care.verifier.protected_values import (
+    find_decimals,
+    find_grid_numbers,
+    numbers_in,
+    rounding_step,
+    texts_in,
+)
 from kfm_pipelines.care.verifier.search.bbox import published_numbers
 from kfm_pipelines.care.verifier.search.cells import is_cell
 from kfm_pipelines.care.verifier.search.phrases import is_number

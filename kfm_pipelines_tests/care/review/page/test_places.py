@@ -5,13 +5,7 @@ import shapely
 
 from kfm_pipelines.care.review.page.places import CellCount, original_places, released_places
 from kfm_pipelines.declarations import Column, Table
-from kfm_pipelines_tests.fixtures.care.review_page import (
-    cell_near,
-    heritage,
-    in_cell,
-    register,
-    released,
-)
+from kfm_pipelines_tests.fixtures.care.review_page import cell_near, heritage, in_cell, register, released
 
 HERE, THERE = cell_near(-98, 38.5), cell_near(-96, 39)
 

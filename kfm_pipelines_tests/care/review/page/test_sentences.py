@@ -6,12 +6,7 @@ from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.care.review.page.content import RuleSentence
 from kfm_pipelines.care.review.page.sentences import measure_rows, rule_sentences  # fmt: skip
 from kfm_pipelines.care.rules import ClassRules
-from kfm_pipelines_tests.fixtures.care.review_page import (
-    MEASURES,
-    RESOURCES,
-    cell_near,
-    policy,
-)
+from kfm_pipelines_tests.fixtures.care.review_page import MEASURES, RESOURCES, cell_near, policy
 
 HERE, THERE = cell_near(-98, 38.5), cell_near(-96, 39)
 

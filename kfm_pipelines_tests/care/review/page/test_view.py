@@ -5,13 +5,7 @@ import shapely
 
 from kfm_pipelines.care.review.page.content import CellChange
 from kfm_pipelines.care.review.page.view import compare_releases, sample_rows
-from kfm_pipelines_tests.fixtures.care.review_page import (
-    cell_near,
-    in_cell,
-    policy,
-    release,
-    released,
-)
+from kfm_pipelines_tests.fixtures.care.review_page import cell_near, in_cell, policy, release, released
 
 HERE, THERE = cell_near(-98, 38.5), cell_near(-96, 39)
 

@@ -4,13 +4,7 @@ import h3
 import pytest
 
 from kfm_pipelines_tests.fixtures.care.handmade_releases import Release, centre, near
-from kfm_pipelines_tests.fixtures.care.honest_releases import (
-    BLOCKS,
-    FINE,
-    LONELY,
-    OTHER,
-    register_release,
-)
+from kfm_pipelines_tests.fixtures.care.honest_releases import BLOCKS, FINE, LONELY, OTHER, register_release
 from kfm_pipelines_tests.fixtures.care.tampering import Change, rules_of, show
 
 

@@ -6,11 +6,7 @@ import random
 import pytest
 
 from kfm_pipelines_tests.fixtures.care.handmade_releases import Release
-from kfm_pipelines_tests.fixtures.care.honest_releases import (
-    COARSE,
-    displaced_release,
-    move,
-)
+from kfm_pipelines_tests.fixtures.care.honest_releases import COARSE, displaced_release, move
 from kfm_pipelines_tests.fixtures.care.tampering import Change, rules_of
 
 

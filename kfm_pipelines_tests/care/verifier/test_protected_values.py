@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kfm_pipelines.care.verifier.protected import ProtectedPlaces
+from kfm_pipelines.care.verifier.protected_values import ProtectedPlaces
 
 
 def some_places(seed: int) -> "tuple[npt.NDArray[np.float64], ...]":
