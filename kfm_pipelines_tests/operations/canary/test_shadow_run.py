@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from kfm_pipelines.errors import DeclarationInvalid
-from kfm_pipelines.operations.canary.asset import comparison_record
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
+from kfm_pipelines.operations.canary.jobs import comparison_record
 from kfm_pipelines.operations.canary.promote import read_candidate_status
 from kfm_pipelines.operations.canary.tables import KeyComparison
 from kfm_pipelines.stages.compute.transforms import TRANSFORMS
