@@ -1,8 +1,10 @@
 """Batches as Dagster runs them: as backfills of a daemon or as runs in this process, each key once."""
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import dagster as dg
@@ -12,7 +14,6 @@ from dagster._daemon.types import DaemonHeartbeat
 
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.errors import ReplayRefused
-from kfm_pipelines.local.dagster import serve_dagster
 from kfm_pipelines.operations.replay import commands, jobs, tables
 from kfm_pipelines.operations.replay.advance import advance
 from kfm_pipelines.operations.replay.jobs import (
@@ -27,6 +28,7 @@ from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import STAGES
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.replays import ReplayTerms
+from kfm_pipelines_tests.fixtures.forks.process import Forked
 from kfm_pipelines_tests.fixtures.runs.replay import (
     HOURS,
     key_states,
@@ -39,6 +41,20 @@ from kfm_pipelines_tests.fixtures.runs.replay import (
 from kfm_pipelines_tests.fixtures.sites.command import kfm
 from kfm_pipelines_tests.fixtures.sites.processes import eventually
 from kfm_pipelines_tests.fixtures.sites.site import Site
+
+
+DAEMON = """
+from dagster import DagsterInstance
+from dagster._core.workspace.load_target import WorkspaceFileTarget
+from dagster._daemon import controller
+
+from kfm_pipelines.settings import shipped_path
+
+controller.DEFAULT_DAEMON_INTERVAL_SECONDS = 1  # otherwise it looks at backfills twice a minute
+workspace = WorkspaceFileTarget([str(shipped_path("workspace.yaml"))])
+with DagsterInstance.get() as instance, controller.daemon_controller_from_instance(instance, workspace) as daemons:
+    daemons.check_daemon_loop()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +86,24 @@ def end_backfill(daemon: DaemonBatchRunner, backfill: str, status: BulkActionSta
     daemon.instance.update_backfill(found.with_status(status))  # type: ignore[no-untyped-call]
 
 
+@contextmanager
+def running_daemon(site: Site) -> Iterator[None]:
+    """Dagster's daemon in a process of its own, without the UI."""
+    with (site.root / "daemon.log").open("wb") as out:
+        process = Forked(["-c", DAEMON], env=site.environment, stdout=out, stderr=out)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
 @pytest.mark.slow
 def test_a_real_daemon_finishes_the_backfills(site: Site) -> None:
     keys = published_hours(site, 2)
     plan = planned(site, 2)
-    with serve_dagster(site.root, site.environment), dg.DagsterInstance.get() as instance:
-        assert eventually(lambda: "BACKFILL" in instance.get_daemon_heartbeats(), seconds=60)
+    with running_daemon(site), dg.DagsterInstance.get() as instance:
+        assert eventually(lambda: set(DAEMONS) <= set(instance.get_daemon_heartbeats()), seconds=60)
         run = ("replay", "run", plan.id, "--canary", "1", "--by", "ana", "--json")
         done = kfm(site.environment, *run, seconds=200).json
         backfills = {one.backfill_id: one for one in instance.get_backfills()}
