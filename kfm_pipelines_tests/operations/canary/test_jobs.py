@@ -1,8 +1,5 @@
-"""A candidate tries published keys: a good one is promoted, a bad one never reaches a reader, and no run minds."""
+"""The canary asset compares the keys of a run, and no run fails because of it."""
 
-import stat
-from collections.abc import Callable
-from datetime import date
 from typing import Any
 
 import dagster as dg
@@ -10,35 +7,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
-from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.definitions import build_definitions
-from kfm_pipelines.errors import PromotionRefused
-from kfm_pipelines.operations.canary.evaluate import CanaryRun
+from kfm_pipelines.dispatch.dispatch import register_partitions
 from kfm_pipelines.operations.canary.promote import promote, read_candidate_status
-from kfm_pipelines.operations.canary.tables import KeyComparison
-from kfm_pipelines.operations.retention.purge import purge
 from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.stages.compute.transforms import TRANSFORMS
-from kfm_pipelines.stages.compute.transforms.metric_discharge import metric_discharge
-from kfm_pipelines_tests.fixtures.declarations import change
-from kfm_pipelines_tests.fixtures.runs.candidates import CANARY, candidate_file, declared_now, try_candidate
+from kfm_pipelines_tests.fixtures.runs.batches import publish
+from kfm_pipelines_tests.fixtures.runs.candidates import candidate_file, declared_now, try_candidate
+from kfm_pipelines_tests.fixtures.runs.replay import published_hours
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 PUBLISHED = ("catalog", "objects", "processed")
 SECRET_VALUE = "38.79812345"
 
 
-def tried(site: Site, dataset: Dataset, *hours: int, run_id: str = "a run") -> list[KeyComparison]:
-    run = CanaryRun(site.services, dataset, run_id)
-    found = run.compare([site.key(hour) for hour in hours])
-    assert (run.skipped, run.failed) == ({}, {})
-    return found
-
-
 def recorded(site: Site) -> list[dict[str, Any]]:
     return site.fetch("SELECT key, good, report, run_id FROM kfm.comparisons ORDER BY at, key")
+
+
+def raises(_: pa.Table) -> pa.Table:
+    raise ValueError(SECRET_VALUE)
 
 
 @pytest.mark.slow
@@ -55,8 +44,8 @@ def test_a_good_candidate_is_compared_promoted_and_then_published(site: Site) ->
     assert [(one["column"], one["what"]) for one in report["columns"]] == [("discharge_m3s", "added")]
     assert (report["statistics"], report["faults"]) == ([], [])
     assert "discharge_m3s" not in pq.read_schema(site.data / f"processed/usgs-streamflow/{site.key()}.parquet").names
-    standing = read_candidate_status(site.services, dataset)
-    assert (standing.refusal, len(standing.comparisons)) == (None, 2)
+    status = read_candidate_status(site.services, dataset)
+    assert (status.refusal, len(status.comparisons)) == (None, 2)
 
     promoted = promote(site.services, "usgs/streamflow", actor="ana", reason="it is right")
 
@@ -71,78 +60,13 @@ def test_a_good_candidate_is_compared_promoted_and_then_published(site: Site) ->
 
     assert declared_now(site).canary is None
     site.put(2)
-    assert site.work()["published"] == 1
+    site.drain()
     new = site.key(2).replace("v1-0-0", "v1-1-0")
+    publish(site.services, site.dataset, [new], "after")
     table = pq.read_table(site.data / f"processed/usgs-streamflow/{new}.parquet")
     metric = pc.multiply(table["discharge_cfs"], 0.028316846592)
     assert table["discharge_m3s"].combine_chunks().equals(metric.combine_chunks())
     assert before.items() <= site.tree("processed").items()
-
-
-def raises(_: pa.Table) -> pa.Table:
-    raise ValueError(SECRET_VALUE)
-
-
-def drops_a_row(table: pa.Table) -> pa.Table:
-    return metric_discharge(table).slice(1)
-
-
-def changes_the_unit(table: pa.Table) -> pa.Table:
-    place = table.column_names.index("discharge_cfs")
-    metric = metric_discharge(table)
-    return metric.set_column(place, "discharge_cfs", metric["discharge_m3s"])
-
-
-def forgets_its_column(table: pa.Table) -> pa.Table:
-    return table
-
-
-def renames_the_sites(table: pa.Table) -> pa.Table:
-    """As many names as before, each another one."""
-    place = table.column_names.index("site_name")
-    names = pc.binary_join_element_wise(table["site_name"], "!", "")
-    return metric_discharge(table).set_column(place, "site_name", names)
-
-
-def gives_nothing(_: pa.Table) -> pa.Table:
-    return None
-
-
-BAD: dict[Callable[[pa.Table], pa.Table], str] = {
-    gives_nothing: "the candidate failed with AttributeError",
-    raises: "the transform metric_discharge failed with ValueError",
-    drops_a_row: "67 rows, not 68: 1.47 % apart",
-    changes_the_unit: "discharge_cfs: stddev differs by 97.2 %",
-    renames_the_sites: "100 % of the rows differ: 0 added, 0 removed, 68 changed in site_name",
-    forgets_its_column: "schema gate: discharge_m3s: expected a column of type double, found no such column",
-}
-
-
-@pytest.mark.slow
-def test_a_bad_candidate_is_never_promoted_and_nobody_notices_it(
-    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    site.put(0)
-    site.work()
-    published = site.tree(*PUBLISHED)
-    dataset = try_candidate(site, {**CANARY, "keys": 1})
-
-    for transform, fault in BAD.items():
-        monkeypatch.setitem(TRANSFORMS, "metric_discharge", transform)
-        change(candidate_file(site), title=transform.__name__)  # another candidate, so it is compared anew
-        [one] = tried(site, dataset, 0)
-        assert not one.good
-        assert fault in one.report["faults"]
-        percents = [difference["percent"] for difference in one.report.get("statistics", [])]
-        assert percents == [float(f"{percent:.3g}") for percent in percents]
-        assert SECRET_VALUE not in str(one.report) + caplog.text
-        with pytest.raises(PromotionRefused, match="1 of 1 keys are not good") as refusal:
-            promote(site.services, "usgs/streamflow", actor="ana", reason="never mind")
-        assert one.report["faults"][0] in str(refusal.value)
-
-    assert site.tree(*PUBLISHED) == published
-    assert site.fetch("SELECT * FROM kfm.promotions") == []
-    assert candidate_file(site).exists()
 
 
 @pytest.mark.slow
@@ -156,7 +80,7 @@ def test_a_run_stays_green_whatever_the_candidate_does(site: Site, monkeypatch: 
     assert [one["good"] for one in recorded(site)] == [False]
 
     def again() -> dict[str, str]:
-        """Publish it once more after readers lost it."""
+        """Publishes the key again after its files were lost."""
         for path in broken:
             if "/items/" in path or path.startswith("processed"):
                 (site.data / path).unlink()
@@ -180,136 +104,13 @@ def test_a_run_stays_green_whatever_the_candidate_does(site: Site, monkeypatch: 
     assert again() == broken
 
 
-def test_what_is_compared_is_compared_once_and_kept_closed(site: Site) -> None:
-    site.put(0)
-    site.work()
-    dataset = try_candidate(site)
-    published = site.tree(*PUBLISHED)
-    [first] = tried(site, dataset, 0, run_id="one")
-    [second] = tried(site, dataset, 0, run_id="two")
-    assert (first, second.run_id) == (second, "one")
-    assert len(recorded(site)) == 1
-    assert site.tree(*PUBLISHED) == published
-
-    shadow = site.data / f"work/restricted/shadow/usgs-streamflow/{site.key()}/v1-1-0.parquet"
-    assert "discharge_m3s" in pq.read_schema(shadow).names
-    assert stat.S_IMODE(shadow.stat().st_mode) == 0o600
-    folders = [shadow.parent, *shadow.parents[1:5]]
-    assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
-
-    with pytest.raises(PromotionRefused, match="1 keys were compared with this candidate; 2 are needed"):
-        promote(site.services, "usgs/streamflow", actor="ana", reason="too early")
-
-    assert purge(site.services).shadows == 0
-    shadow.with_name("v0-9-0.parquet").write_bytes(b"of an earlier candidate")
-    assert purge(site.services).shadows == 1
-    assert list(shadow.parent.iterdir()) == [shadow]
-    change(candidate_file(site), title="Another candidate")
-    assert purge(site.services).shadows == 1
-    assert not shadow.parent.exists()
-    assert read_candidate_status(site.services, dataset).comparisons == []
-
-
-def test_only_what_is_published_now_is_compared(site: Site) -> None:
-    site.put(0)
-    site.work()
-    dataset = try_candidate(site)
-    tried(site, dataset, 0)
-    site.put(0, name="more.parquet")
-    site.drain()
-    run = CanaryRun(site.services, dataset, "a run")
-    assert run.compare([site.key(0)])[0].good  # as before: the revision it is about is still the published one
-    site.services.database.execute("DELETE FROM kfm.comparisons")
-    assert run.compare([site.key(0), site.key(7)]) == []
-    assert run.failed == {}
-    assert run.skipped == {
-        site.key(0): "its objects are not those of revision 1; newer events wait",
-        site.key(7): "nothing of it is published",
-    }
-
-
-def test_what_goes_wrong_around_the_candidate_is_not_held_against_it(site: Site) -> None:
-    site.put(0)
-    site.work()
-    dataset = try_candidate(site)
-    [content] = [site.data / path for path in site.tree("objects") if path.endswith(".parquet")]
-    content.chmod(0o600)
-    content.write_bytes(b"damaged")
-    run = CanaryRun(site.services, dataset, "a run")
-    assert run.compare([site.key(0)]) == []
-    assert run.failed == {site.key(0): "the published bytes are not what was published"}
-    content.unlink()
-    content.mkdir()
-    assert run.compare([site.key(0)]) == []
-    assert "is not in the store" in run.failed[site.key(0)]
-    assert recorded(site) == []
-
-
-def works(table: pa.Table) -> pa.Table:
-    """In the same file as one that does not, so that it is the same candidate."""
-    return metric_discharge(table)
-
-
-def finds_no_memory(_: pa.Table) -> pa.Table:
-    raise MemoryError
-
-
-def test_what_the_machine_or_a_policy_lacks_leaves_a_key_uncompared(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site.put(0)
-    site.work()
-    dataset = try_candidate(site)
-
-    def failed() -> str:
-        run = CanaryRun(site.services, dataset, "a run")
-        assert run.compare([site.key()]) == []
-        assert recorded(site) == []
-        return run.failed[site.key()]
-
-    with monkeypatch.context() as patch:
-        patch.setitem(TRANSFORMS, "metric_discharge", finds_no_memory)
-        assert failed() == "MemoryError while comparing"
-    shadow = site.data / f"work/restricted/shadow/usgs-streamflow/{site.key()}/v1-1-0.parquet"
-    shadow.mkdir(parents=True)  # it can be neither removed nor written
-    assert failed() == "IsADirectoryError while comparing"
-    shadow.rmdir()
-
-    policies = site.services.settings.resources / "policies"
-    late = yaml.safe_load((policies / "not-sensitive.yaml").read_text())
-    late |= {"policy": "late", "reviewed_on": date(2020, 1, 1), "review_every_days": 1}
-    (policies / "late.yaml").write_text(yaml.safe_dump(late))
-    text = candidate_file(site).read_text()
-    change(candidate_file(site), policy="late")
-    assert failed().endswith("was due for review by 2020-01-02; nothing is published under it")
-
-    candidate_file(site).write_text(text)
-    assert tried(site, dataset, 0)[0].good
-
-
-def test_a_bad_comparison_is_made_anew(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.put(0)
-    site.work()
-    dataset = try_candidate(site)
-    monkeypatch.setitem(TRANSFORMS, "metric_discharge", raises)
-    tried(site, dataset, 0, run_id="one")
-    tried(site, dataset, 0, run_id="two")
-    assert [(one["good"], one["run_id"]) for one in recorded(site)] == [(False, "two")]
-    monkeypatch.setitem(TRANSFORMS, "metric_discharge", works)
-    tried(site, dataset, 0, run_id="three")
-    tried(site, dataset, 0, run_id="four")
-    assert [(one["good"], one["run_id"], one["report"]["faults"]) for one in recorded(site)] == [(True, "three", [])]
-    assert [one.good for one in read_candidate_status(site.services, dataset).comparisons] == [True]
-
-
 def test_the_canary_can_be_started_by_itself(site: Site) -> None:
     """For keys that were published before there was a candidate."""
-    for hour in range(2):
-        site.put(hour)
-    site.work()
+    published_hours(site, 2)
     try_candidate(site)
     job = build_definitions(site.services.settings.resources).resolve_job_def("usgs_streamflow")
     with open_instance() as instance:
+        register_partitions(instance, site.dataset, [site.key(0), site.key(1)])
         result = job.execute_in_process(
             instance=instance,
             asset_selection=[dg.AssetKey(["usgs", "streamflow", "canary"])],

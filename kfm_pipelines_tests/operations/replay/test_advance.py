@@ -186,7 +186,7 @@ def test_a_replay_is_paused_resumed_limited_in_time_killed_and_cancelled(publish
     ]  # fmt: skip
 
 
-def test_a_rate_says_how_long_to_wait_after_a_batch() -> None:
+def test_a_rate_sets_the_wait_after_a_batch() -> None:
     assert rate_delay(2.0, keys=2, seconds=0.0) == 60.0
     assert rate_delay(2.0, keys=2, seconds=45.0) == 15.0
     assert rate_delay(2.0, keys=2, seconds=61.0) == 0.0

@@ -7,40 +7,37 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from kfm_pipelines.cli.main import kfm
-from kfm_pipelines.errors import KfmError
 from kfm_pipelines_tests.fixtures.forks.process import Forked
 from kfm_pipelines_tests.fixtures.runs.replay import close_windows, finished, moves, outcomes, planned
 from kfm_pipelines_tests.fixtures.sites.command import RUN
+from kfm_pipelines_tests.fixtures.sites.in_process import Answer, run_kfm
 from kfm_pipelines_tests.fixtures.sites.processes import eventually
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 
 RANGE = ("--dataset", "usgs/streamflow", "--from", "2025-12-04", "--to", "2025-12-04T06:00Z")
 
 
-def replay(*arguments: str, code: int = 0) -> Result:
-    """Runs the command in this process."""
-    result = CliRunner().invoke(kfm, ["replay", *arguments], catch_exceptions=False)
-    assert result.exit_code == code, result.output
-    return result
+def replay(*arguments: str, code: int = 0) -> Answer:
+    answer = run_kfm("replay", *arguments)
+    assert answer.code == code, answer.err
+    return answer
 
 
 def document(*arguments: str, code: int = 0) -> Any:
-    return json.loads(replay(*arguments, "--json", code=code).stdout)
+    return json.loads(replay(*arguments, "--json", code=code).out)
 
 
 def refusal(*arguments: str) -> str:
-    result = CliRunner().invoke(kfm, ["replay", *arguments])
-    assert result.exit_code == 2 or isinstance(result.exception, KfmError), result.output
-    return " ".join((result.stderr if result.exit_code == 2 else str(result.exception)).split())
+    answer = run_kfm("replay", *arguments)
+    assert answer.code in (1, 2), answer.out
+    return " ".join(answer.err.split())
 
 
 @pytest.mark.slow
 def test_a_replay_from_the_plan_to_its_end(published: Site) -> None:
     site = published
-    displayed = replay("plan", *RANGE, "--by", "ana").stdout
+    displayed = replay("plan", *RANGE, "--by", "ana").out
     assert "reproduce 4 keys of usgs/streamflow" in displayed
     assert "published, revision 1" in displayed
     assert "estimated cost: CPU time " in displayed
@@ -65,17 +62,17 @@ def test_a_replay_from_the_plan_to_its_end(published: Site) -> None:
 
     done = replay("resume", name, "--here", "--by", "bo")
 
-    assert "[##############################] 4 of 4 keys" in done.stdout
-    assert "4 skipped" in done.stdout
-    assert "usgs/streamflow, 2025-12-04 00:00Z to 2025-12-04 06:00Z" in done.stdout
-    assert f"replay {name}: 4 of 4" in done.stderr
+    assert "[##############################] 4 of 4 keys" in done.out
+    assert "4 skipped" in done.out
+    assert "usgs/streamflow, 2025-12-04 00:00Z to 2025-12-04 06:00Z" in done.out
+    assert f"replay {name}: 4 of 4" in done.err
     status = document("status", name)
     assert (status["state"], status["outcomes"]) == ("done", {"SKIPPED": 4})
     assert status["energy_ws_estimated"] > 0
     assert [(one["what"], one["actor"]) for one in status["moves"]][:3] == [
         ("planned", "ana"), ("started", "bo"), ("canary-good", "kfm"),
     ]  # fmt: skip
-    listed = replay("status").stdout
+    listed = replay("status").out
     assert name in listed
     assert "4 of 4" in listed
     assert "is done (4 keys done), so it cannot be cancelled" in refusal("cancel", name)
@@ -100,7 +97,7 @@ def test_history_in_the_bucket_is_registered_and_red_keys_are_reported(site: Sit
 
     plan = document("plan", *RANGE, "--mode", "upgrade", "--by", "ana")
     options = ("--here", "--canary", "1", "--max-attempts", "1", "--by", "ana")
-    displayed = replay("run", plan["replay"], *options, code=1).stdout
+    displayed = replay("run", plan["replay"], *options, code=1).out
     assert "2 applied, 1 failed" in displayed
     assert f"quarantine {site.key(1)} after 1 attempt:" in displayed
 

@@ -42,7 +42,6 @@ from kfm_pipelines_tests.fixtures.sites.command import kfm
 from kfm_pipelines_tests.fixtures.sites.processes import eventually
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
-
 DAEMON = """
 from dagster import DagsterInstance
 from dagster._core.workspace.load_target import WorkspaceFileTarget

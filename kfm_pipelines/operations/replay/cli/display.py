@@ -56,7 +56,8 @@ def display_plan(plan: Plan, registration: RegistrationResult | None) -> None:
     one = plan.estimate
     console.print(
         f"estimated cost: CPU time {_format_seconds(one.cpu_seconds)}, time in one process "
-        f"{_format_seconds(one.wall_seconds)}, size {_format_size(one.bytes)}, energy {_format_amount(one.energy_ws, 'Ws')}, emissions "
+        f"{_format_seconds(one.wall_seconds)}, size {_format_size(one.bytes)}, "
+        f"energy {_format_amount(one.energy_ws, 'Ws')}, emissions "
         f"{_format_amount(one.carbon_grams, 'g CO2e')} (from {_count(one.measured_keys, 'measured key')})"
     )
     console.print(f"configuration: {plan.config_digest}")

@@ -76,7 +76,7 @@ def test_another_order_is_no_change() -> None:
         [],
     ],
 )
-def test_where_no_key_tells_rows_apart_they_are_compared_without_their_order(keys: list[str]) -> None:
+def test_rows_without_a_unique_key_are_compared_without_their_order(keys: list[str]) -> None:
     def found(candidate: pa.Table) -> RowChanges:
         return row_changes(PUBLISHED, candidate, keys)
 
@@ -97,7 +97,7 @@ def test_a_key_with_gaps_or_repetitions_on_either_side_matches_nothing() -> None
         assert not row_changes(PUBLISHED, one, KEY).matched
 
 
-def test_the_number_of_a_row_in_its_release_says_nothing() -> None:
+def test_the_row_number_of_a_release_is_ignored() -> None:
     masked = pa.table({"record": [1, 2, 3], "period": ["a", "b", "c"]})
     anew = pa.table({"record": [1, 2, 3], "period": ["c", "b", "a"]})
     assert row_changes(masked, anew, ["site_id"]).percent == 0
@@ -134,7 +134,7 @@ def test_tables_without_rows_or_columns_in_common() -> None:
     assert row_changes(pa.table({"a": [1]}), pa.table({"b": [1, 2]}), KEY).added == 1
 
 
-def test_no_value_is_in_what_is_said() -> None:
+def test_no_value_of_the_data_is_in_the_report() -> None:
     other = replaced("site_name", ["Secret Cave"] * 4, replaced("discharge_cfs", [1.5, 2.5, 3.5, 4.5]))
     said = repr(compared(other)) + " ".join(compared(other).faults(EXACT))
     assert "Secret" not in said
