@@ -97,7 +97,6 @@ class CanaryCandidate:
     declaration: Dataset
     canary: Canary
     digest: str
-    is_open: bool  # nothing is masked or reviewed, so reports may say how much the two differ
 
     @property
     def version(self) -> str:
@@ -113,8 +112,7 @@ def load_canary_candidate(services: Services, dataset: Dataset) -> CanaryCandida
     refuse_policy_change(policy_of(services, dataset), candidate)
     suite = suite_digest(resources, candidate.quality.suite)
     digest = candidate_digest(candidate, policy_of(services, candidate), suite, dataset.canary.tolerance)
-    is_open = all(policy_of(services, one).is_open and one.review == "none" for one in (dataset, candidate))
-    return CanaryCandidate(dataset, candidate, dataset.canary, digest, is_open)
+    return CanaryCandidate(dataset, candidate, dataset.canary, digest)
 
 
 def candidate_digest(candidate: Dataset, policy: Policy, suite: str | None, tolerance: Tolerance) -> str:

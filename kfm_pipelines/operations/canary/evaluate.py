@@ -9,13 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
-from kfm_pipelines.care.governance import Governance, governance_of
+from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
-from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.canary.candidate import CanaryCandidate, is_canary_key, load_canary_candidate
-from kfm_pipelines.operations.canary.shadow_run import ShadowRun
+from kfm_pipelines.operations.canary.shadow_run import ShadowRun, record_cost
 from kfm_pipelines.operations.canary.tables import KeyComparison, find_comparison, record_comparison
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.table import inputs_hash
@@ -67,11 +65,11 @@ class CanaryRun:
             yield known
             return
         objects = self._shadow_run.fetch_objects(key)
-        if inputs_hash(self._governance.config_digest(key), objects) != current.inputs_hash:
+        if inputs_hash(governance_of(self._services, self._dataset).config_digest(key), objects) != current.inputs_hash:
             self.skipped[key] = f"its objects are not those of revision {current.revision}; newer events wait"
             return
         # Before the run, because an overdue policy or a missing secret is no fault of the candidate.
-        rules = self._candidate_governance.rules_for(key)
+        rules = governance_of(self._services, candidate.declaration).rules_for(key)
         published = published_data(self._services.store, self._layout, current)
         result = self._shadow_run.run(key, objects, published, rules)
         compared = KeyComparison(
@@ -97,32 +95,19 @@ class CanaryRun:
         return ShadowRun(
             services=self._services,
             dataset=self._dataset,
-            governance=self._governance,
             candidate=one.declaration,
             tolerance=one.canary.tolerance,
             shadow_name=one.version,
-            is_open=one.is_open,
         )
-
-    @cached_property
-    def _governance(self) -> Governance:
-        return governance_of(self._services, self._dataset)
-
-    @cached_property
-    def _candidate_governance(self) -> Governance:
-        return governance_of(self._services, self._candidate.declaration)
 
     @contextmanager
     def _isolate_errors(self, key: str) -> Iterator[None]:
-        """Records the cost, and notes any error: the key is published whether or not it can be compared."""
-        meter = Meter()
+        """Notes an error, because the key is published whether or not it can be compared."""
         try:
-            yield
+            with record_cost(self._services, self._run_id, self._dataset.dataset, key):
+                yield
         except KfmError as error:
             self.failed[key] = str(error).removeprefix(f"{key}: ")
         except Exception as error:  # noqa: BLE001 - its message may quote data
             log.warning("%s was not compared", key, extra={"idempotency_key": key, **error_fields(error)})
             self.failed[key] = f"{type(error).__name__} while comparing"
-        finally:
-            used = {WorkUnit("canary", key): meter.read()}
-            emit_costs(self._services, record_usage(self._services, self._run_id, used, dataset=self._dataset.dataset))

@@ -17,6 +17,7 @@ from kfm_pipelines.declarations.dataset import Dataset, load_dataset, load_datas
 from kfm_pipelines.errors import PromotionRefused
 from kfm_pipelines.gates.schema_approval import approve_if_changed
 from kfm_pipelines.operations.canary.candidate import CanaryCandidate, candidate_path, load_canary_candidate
+from kfm_pipelines.operations.canary.shadow_run import may_report_differences
 from kfm_pipelines.operations.canary.shadow_store import clear_shadows
 from kfm_pipelines.operations.canary.tables import (
     KeyComparison,
@@ -34,7 +35,8 @@ MAX_DIFFERENCES = 10
 class CandidateStatus:
     candidate: CanaryCandidate
     comparisons: Sequence[KeyComparison]
-    unsettled: int = 0  # keys of the declared version that are due, in a run or awaiting review
+    reports_differences: bool  # nothing is masked or reviewed
+    unsettled: int  # keys of the declared version that are due, in a run or awaiting review
 
     @property
     def needed(self) -> int:
@@ -73,7 +75,7 @@ class CandidateStatus:
         """Returns for each measure the key where it differs most, largest first. Empty for masked or reviewed data."""
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for one in self.comparisons:
-            for difference in one.report.get("statistics", []) if self.candidate.is_open else []:
+            for difference in one.report.get("statistics", []) if self.reports_differences else []:
                 about = (difference["column"], difference["measure"])
                 if about not in found or difference["percent"] > found[about]["percent"]:
                     found[about] = {"key": one.key, **difference}
@@ -114,6 +116,7 @@ def read_candidate_status(services: Services, dataset: Dataset) -> CandidateStat
     return CandidateStatus(
         candidate,
         comparisons_with_current(services.database, dataset.dataset, candidate.digest),
+        may_report_differences(services, dataset, candidate.declaration),
         count_unsettled_keys(services.database, dataset.dataset, dataset.key.transform_version),
     )
 

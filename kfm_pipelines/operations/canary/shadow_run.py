@@ -7,13 +7,16 @@ a fault; an error of the machine is raised.
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.care.governance import Governance, KeyRules
+from kfm_pipelines.care.governance import KeyRules, governance_of, policy_of
 from kfm_pipelines.declarations import Table, Tolerance
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
+from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import KfmError, Retryable
 from kfm_pipelines.events import newest_per_object
 from kfm_pipelines.gates import ApprovedSchema
@@ -42,6 +45,22 @@ log = logging.getLogger(__name__)
 MAX_FAULTS = 20
 
 
+def may_report_differences(services: Services, *declarations: Dataset) -> bool:
+    """Returns whether reports may say how much tables differ: only where nothing is masked or reviewed."""
+    return all(policy_of(services, one).is_open and one.review == "none" for one in declarations)
+
+
+@contextmanager
+def record_cost(services: Services, run_id: str, dataset: str, key: str, replay: str | None = None) -> Iterator[None]:
+    """Records the cost of trying a key, even when it fails."""
+    meter = Meter()
+    try:
+        yield
+    finally:
+        used = {WorkUnit("canary", key): meter.read()}
+        emit_costs(services, record_usage(services, run_id, used, dataset=dataset, replay=replay))
+
+
 @dataclass(frozen=True, slots=True)
 class ShadowResult:
     """`comparison` is empty when nothing was produced or nothing is published."""
@@ -58,11 +77,9 @@ class ShadowResult:
 class ShadowRun:
     services: Services
     dataset: Dataset  # as it is published
-    governance: Governance  # of what is published
     candidate: Dataset
     tolerance: Tolerance
     shadow_name: str  # name of the file in the shadow tier
-    is_open: bool  # whether the report may say how much the two differ
     approved: ApprovedSchema | None = None  # None for a candidate, whose schema is approved when it is promoted
 
     def fetch_objects(self, key: str) -> tuple[SourceObject, ...]:
@@ -109,12 +126,13 @@ class ShadowRun:
         comparison = compare(
             read_parquet(published, key), read_parquet(data, key), published, data, self.dataset.table.primary_key
         )
-        places = {*self.governance.rules_for(key).published_table(self.dataset).place_columns, *declared.place_columns}
+        published_rules = governance_of(self.services, self.dataset).rules_for(key)
+        places = {*published_rules.published_table(self.dataset).place_columns, *declared.place_columns}
         faults, report = self._report(comparison, places)
         return ShadowResult((*findings, *faults), report, subject.content_hash)
 
     def _report(self, comparison: Comparison, place_columns: Set[str]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
-        if self.is_open:
+        if may_report_differences(self.services, self.dataset, self.candidate):
             return comparison.faults(self.tolerance), full_report(comparison)
         return (
             redacted_faults(comparison, self.tolerance, place_columns),

@@ -100,14 +100,14 @@ def run_redrive(services: Services, redrive_id: str, options: RedriveOptions) ->
         )
     _send(services, redrive_id, rest, redrive.rate, options)
     _wait_until_decided(services, redrive_id, rest, options)
-    redrive_tables.end_redrive(services.database, redrive_id, "done", "")
+    redrive_tables.end_redrive(services.database, redrive_id, "done")
     return progress_of(services, redrive_id)
 
 
 def stop(services: Services, redrive_id: str) -> int:
     """Ends a redrive where it is and returns how many letters it reopened."""
     redrive_tables.read_redrive(services.database, redrive_id)
-    return redrive_tables.stop_redrive(services.database, redrive_id)
+    return redrive_tables.end_redrive(services.database, redrive_id, "stopped", "stopped by hand", UNDECIDED)
 
 
 def progress_of(services: Services, redrive_id: str) -> RedriveProgress:

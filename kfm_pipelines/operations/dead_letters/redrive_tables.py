@@ -206,25 +206,18 @@ def _settle_item(connection: Connection, redrive_id: str, row: dict[str, Any]) -
         dead_letters.close(connection, row["letter"], detail)
 
 
-def end_redrive(database: Database, redrive_id: str, state: str, note: str) -> int:
-    """Ends a redrive, reopens the letters it has not sent and returns how many."""
-    return _end_redrive(database, redrive_id, state, note, ("planned",))
-
-
-def stop_redrive(database: Database, redrive_id: str) -> int:
-    """Ends a redrive, reopens all undecided letters and returns how many."""
-    return _end_redrive(database, redrive_id, "stopped", "stopped by hand", UNDECIDED)
-
-
 def settle_running(database: Database) -> None:
     """Decides arrived items even if nobody waits for them any more, and ends finished redrives."""
     for redrive_id in running_redrives(database):
         settle_items(database, redrive_id)
         if not any(state in UNDECIDED for state, _ in item_states(database, redrive_id).values()):
-            end_redrive(database, redrive_id, "done", "")
+            end_redrive(database, redrive_id, "done")
 
 
-def _end_redrive(database: Database, redrive_id: str, state: str, note: str, dropped_states: Sequence[str]) -> int:
+def end_redrive(
+    database: Database, redrive_id: str, state: str, note: str = "", dropped_states: Sequence[str] = ("planned",)
+) -> int:
+    """Ends a redrive, reopens the letters of items in `dropped_states` and returns how many."""
     with database.transaction() as connection:
         rows = connection.execute(
             """

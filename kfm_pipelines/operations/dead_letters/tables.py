@@ -163,12 +163,12 @@ def letter_from_row(row: Mapping[str, Any]) -> Letter:
 
 
 def find_unfiled(database: Database, limit: int) -> list[Letter]:
-    """Returns letters whose record in the store is missing or out of date."""
+    """Returns letters whose record in the store is missing or out of date, with their messages."""
     return _find_where(database, "filed_at IS NULL", limit)
 
 
 def find_unforwarded(database: Database, limit: int) -> list[Letter]:
-    """Returns open letters that are not in the dead-letter queue yet."""
+    """Returns open letters that are not in the dead-letter queue yet, with their messages."""
     return _find_where(database, "forwarded_at IS NULL AND state = 'open'", limit)
 
 

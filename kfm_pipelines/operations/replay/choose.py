@@ -37,9 +37,6 @@ class KeyFilter:
         return [f"{field}={value}" for field, value in self.conditions]
 
 
-EVERY_KEY = KeyFilter()
-
-
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
     """What excludes keys from any plan."""
@@ -56,10 +53,6 @@ class ReplayLimits:
         if window_end > self.watermark:
             return f"its window is not closed: the watermark is {self.watermark:%Y-%m-%dT%H:%M:%SZ}"
         return None
-
-
-def choose_reproductions(known: Sequence[KnownKey], limits: ReplayLimits) -> list[PlannedKey]:
-    return [_plan_reproduction(one, limits) for one in known]
 
 
 def choose_upgrades(
@@ -96,7 +89,7 @@ def _source_exclusion_reason(dataset: Dataset, known: KnownKey, limits: ReplayLi
     return limits.laxer.get(known.key)
 
 
-def _plan_reproduction(known: KnownKey, limits: ReplayLimits) -> PlannedKey:
+def plan_reproduction(known: KnownKey, limits: ReplayLimits) -> PlannedKey:
     left_out = limits.exclusion_reason(known.window_end)
     if left_out is None and known.revision is None:
         left_out = (

@@ -2,19 +2,15 @@
 published. It publishes nothing, and Dagster is asked for nothing until it passes."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
-from kfm_pipelines.care.governance import governance_of, policy_of
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
-from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import ObjectMissing, Terminal
-from kfm_pipelines.operations.canary.shadow_run import ShadowResult, ShadowRun
+from kfm_pipelines.operations.canary.shadow_run import ShadowResult, ShadowRun, record_cost
 from kfm_pipelines.operations.replay.eligible import inherit_inputs, read_declaration_digest
 from kfm_pipelines.operations.replay.tables import KeyState
 from kfm_pipelines.services import Services
@@ -27,7 +23,6 @@ from kfm_pipelines.state.replays import Replay
 from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.stores import Layout
 
-STAGE = "canary"
 EXACT_ROWS = Tolerance(columns="additive")
 
 
@@ -50,7 +45,8 @@ def run_canary(services: Services, replay: Replay) -> list[CanaryResult]:
 def _canary_results(services: Services, replay: Replay) -> Iterator[CanaryResult]:
     canary = _ReplayCanary(services, replay)
     for one in _list_canary_keys(services.database, replay.id, replay.terms.canary):
-        with _record_cost(services, replay, one.key):
+        # There is no run, so the replay's id stands in for one.
+        with record_cost(services, f"replay-{replay.id}", replay.dataset, one.key, replay.id):
             try:
                 result = canary.run_key(one)
             except Terminal as error:  # it would fail the key in its run as well
@@ -93,18 +89,6 @@ def record_canary(database: Database, replay: str, key: str, comparison: Mapping
     )
 
 
-@contextmanager
-def _record_cost(services: Services, replay: Replay, key: str) -> Iterator[None]:
-    """Records the cost of trying a key, even when it fails. There is no run, so the replay's id stands in for one."""
-    meter = Meter()
-    try:
-        yield
-    finally:
-        used = {WorkUnit(STAGE, key): meter.read()}
-        run_id = f"replay-{replay.id}"
-        emit_costs(services, record_usage(services, run_id, used, dataset=replay.dataset, replay=replay.id))
-
-
 class _ReplayCanary:
     """Tries keys under the configuration their runs would have."""
 
@@ -139,18 +123,12 @@ class _ReplayCanary:
         return load_declaration(self._services, digest) if digest else self._dataset
 
     def _shadow_run(self, published_declaration: Dataset, config: KeyConfig) -> ShadowRun:
-        is_open = all(
-            policy_of(self._services, one).is_open and one.review == "none"
-            for one in (published_declaration, config.dataset)
-        )
         return ShadowRun(
             services=self._services,
             dataset=published_declaration,
-            governance=governance_of(self._services, published_declaration),
             candidate=config.dataset,
             tolerance=self._tolerance,
             shadow_name=f"replay-{self._replay.id}",
-            is_open=is_open,
             approved=config.approved,
         )
 

@@ -1,7 +1,7 @@
 """Plans a replay: its keys and why, the estimated cost, and the configuration it is approved for."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -13,13 +13,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy import estimate as energy_estimate
 from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.gates.expectations import suite_digest
-from kfm_pipelines.operations.replay.choose import (
-    EVERY_KEY,
-    KeyFilter,
-    ReplayLimits,
-    choose_reproductions,
-    choose_upgrades,
-)
+from kfm_pipelines.operations.replay.choose import KeyFilter, ReplayLimits, choose_upgrades, plan_reproduction
 from kfm_pipelines.operations.replay.eligible import KnownKey, create_keys, known_keys, read_average_usage
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.transforms import source_digest
@@ -80,17 +74,10 @@ class CostEstimate:
     sources: tuple[str, ...]
 
     def as_document(self) -> dict[str, Any]:
-        return {
-            "keys": self.keys,
-            "measured_keys": self.measured_keys,
-            "cpu_seconds": _round_digits(self.cpu_seconds),
-            "wall_seconds": _round_digits(self.wall_seconds),
-            "bytes": None if self.bytes is None else round(self.bytes),
-            "energy_ws": _round_digits(self.energy_ws),
-            "carbon_grams": _round_digits(self.carbon_grams),
-            "cost_usd": _round_digits(self.cost_usd),
-            "sources": list(self.sources),
+        rounded = {
+            name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in asdict(self).items()
         }
+        return {**rounded, "bytes": None if self.bytes is None else round(self.bytes), "sources": list(self.sources)}
 
 
 def estimate_cost(services: Services, dataset: str, keys: int) -> CostEstimate:
@@ -114,10 +101,6 @@ def _scale(average: float | None, keys: int) -> float | None:
     return None if average is None else average * keys
 
 
-def _round_digits(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
-
-
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
     """The windows that begin in [start, end), and conditions on their keys."""
@@ -126,7 +109,7 @@ class ReplayRequest:
     start: datetime
     end: datetime
     mode: Mode = "reproduce"
-    key_filter: KeyFilter = EVERY_KEY
+    key_filter: KeyFilter = field(default_factory=KeyFilter)
     tolerance: Tolerance | None = None
 
     def as_document(self) -> dict[str, Any]:
@@ -190,8 +173,8 @@ def _choose_keys(
     stopped = kill_switch.killed_datasets(services.database).get(request.dataset)
     bounds = ReplayLimits(read_watermark(services.database, request.dataset), str(stopped) if stopped else None)
     if request.mode == "reproduce":
-        wanted = [one for one in known if request.key_filter.matches(one)]
-        return _exclude_changed(services, dataset, choose_reproductions(wanted, bounds))
+        planned = [plan_reproduction(one, bounds) for one in known if request.key_filter.matches(one)]
+        return _exclude_changed(services, dataset, planned)
     laxer = laxer_policies(services, dataset, [one.key for one in known])
     chosen, new = choose_upgrades(dataset, known, request.key_filter, replace(bounds, laxer=laxer))
     create_keys(services.database, request.dataset, new)

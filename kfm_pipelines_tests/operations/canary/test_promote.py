@@ -13,7 +13,7 @@ from kfm_pipelines.gates.suites import suite_of
 from kfm_pipelines.operations.canary import promote as promotion
 from kfm_pipelines.operations.canary.candidate import load_canary_candidate
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
-from kfm_pipelines.operations.canary.promote import promote
+from kfm_pipelines.operations.canary.promote import promote, read_candidate_status
 from kfm_pipelines.producer.samples.streamflow import streamflow_table
 from kfm_pipelines_tests.fixtures.declarations import change
 from kfm_pipelines_tests.fixtures.runs.batches import publish
@@ -198,8 +198,8 @@ def test_keys_without_rows_do_not_count(site: Site) -> None:
 
 
 def test_differences_are_reported_only_where_nothing_is_reviewed(site: Site) -> None:
-    assert load_canary_candidate(site.services, try_candidate(site)).is_open
+    assert read_candidate_status(site.services, try_candidate(site)).reports_differences
     change(candidate_file(site), review="required")
-    assert not load_canary_candidate(site.services, declared_now(site)).is_open
+    assert not read_candidate_status(site.services, declared_now(site)).reports_differences
     change(declaration_path(site), review="required")
-    assert not load_canary_candidate(site.services, declared_now(site)).is_open
+    assert not read_candidate_status(site.services, declared_now(site)).reports_differences

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from rich.filesize import decimal
+
 from kfm_pipelines.console.output import console, format_time, print_table
 from kfm_pipelines.operations.replay.first_keys import CanaryResult
 from kfm_pipelines.operations.replay.plan import Plan
@@ -16,7 +18,6 @@ from kfm_pipelines.text import make_printable
 MAX_ROWS = 10
 BAR_WIDTH = 30
 SMALLEST_AMOUNT = 0.001
-SIZE_UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 
 def plan_document(plan: Plan, registration: RegistrationResult | None) -> dict[str, Any]:
@@ -153,9 +154,4 @@ def _format_seconds(value: float | None) -> str:
 
 
 def _format_size(value: float | None) -> str:
-    if value is None:
-        return "unknown"
-    for unit, one in SIZE_UNITS.items():
-        if value >= one:
-            return f"{value / one:,.1f} {unit}"
-    return f"{value:,.0f} bytes"
+    return "unknown" if value is None else decimal(round(value))
