@@ -16,10 +16,10 @@ from kfm_pipelines.dispatch.alerts import failure_sensor
 from kfm_pipelines.dispatch.chores import Chores
 from kfm_pipelines.dispatch.sensor import ingest_sensor
 from kfm_pipelines.errors import KfmError
-from kfm_pipelines.operations.canary.asset import canary_assets
+from kfm_pipelines.operations.canary.jobs import canary_assets
 from kfm_pipelines.operations.dead_letters.collect import collect_and_export_letters
 from kfm_pipelines.operations.kill_switch.jobs import kill_job, unkill_job
-from kfm_pipelines.operations.replay.backfills import replay_sensor
+from kfm_pipelines.operations.replay.jobs import replay_sensor
 from kfm_pipelines.operations.retention.jobs import purge_job, purge_schedule
 from kfm_pipelines.operations.scans.jobs import scan_jobs, scan_schedules
 from kfm_pipelines.operations.status.gauges import emit_gauges

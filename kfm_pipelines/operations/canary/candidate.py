@@ -1,8 +1,5 @@
-"""Candidates for the next transform version of a dataset: whole declarations, one YAML file each in
-resources/candidates/.
-
-Belongs here: reading one, whether it agrees with the dataset it is for, and which keys try it. Does not: running it.
-"""
+"""Candidates for the next transform version of a dataset: complete declarations, one YAML file each in
+resources/candidates/. Loads and checks them, and decides which keys try them."""
 
 import hashlib
 from collections.abc import Iterator
@@ -22,7 +19,7 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.transforms import source_digest
 
 FOLDER = "candidates"
-# A candidate makes the same keys of the same objects, in another way.
+# A candidate makes the same keys from the same objects.
 _SHARED_KEY_PARTS = ("source", "aoi", "h3_res", "window")
 
 
@@ -31,28 +28,28 @@ def candidate_path(resources: Path, dataset: Dataset, transform_version: str) ->
 
 
 def load_candidate(resources: Path, dataset: Dataset, canary: Canary) -> Dataset:
-    """The candidate that the dataset's `canary` names; DeclarationInvalid when it is not there or does not agree."""
+    """Loads the candidate that `canary` names. Raises DeclarationInvalid when it is missing or incompatible."""
     path = candidate_path(resources, dataset, canary.transform_version)
     if not path.is_file():
         raise DeclarationInvalid(f"{dataset.dataset}: canary names {FOLDER}/{path.name}, which is not there")
-    return read_candidate(path, dataset)
+    return _read_candidate(path, dataset)
 
 
-def read_candidate(path: Path, dataset: Dataset) -> Dataset:
+def _read_candidate(path: Path, dataset: Dataset) -> Dataset:
     candidate = load_dataset(path)
     _check_compatible(path, candidate, dataset)
     return candidate
 
 
 def load_candidates(resources: Path, datasets: Datasets) -> list[Dataset]:
-    """Every candidate there is, and every one that is named, checked."""
+    """Loads and checks every candidate, named by a dataset or not."""
     named = [load_candidate(resources, one, one.canary) for one in datasets.values() if one.canary]
     paths = {candidate_path(resources, one, one.key.transform_version) for one in named}
     return [*named, *_load_unnamed_candidates(resources, datasets, paths)]
 
 
 def _load_unnamed_candidates(resources: Path, datasets: Datasets, named: set[Path]) -> Iterator[Dataset]:
-    """Those that nothing tries yet. A mistake in one is better found now than when it is named."""
+    """Yields those no dataset names yet, so that their mistakes are found now."""
     by_pipeline = {dataset.pipeline: dataset for dataset in datasets.values()}
     for path in sorted((resources / FOLDER).glob("*.yaml")):
         if path in named:
@@ -62,12 +59,12 @@ def _load_unnamed_candidates(resources: Path, datasets: Datasets, named: set[Pat
             raise DeclarationInvalid(
                 f"{path.name}: is for no declared dataset; a candidate is called PIPELINE@VERSION.yaml"
             )
-        yield read_candidate(path, by_pipeline[pipeline])
+        yield _read_candidate(path, by_pipeline[pipeline])
 
 
 def is_canary_key(key: str, candidate_version: str, fraction: float) -> bool:
-    """Whether this key tries the candidate: always the same answer, and whoever is chosen for a small fraction is
-    chosen for a larger one too. Another version has other keys, so that it is not always the same ones."""
+    """Returns whether this key tries the candidate. The choice is stable, grows with the fraction, and differs from
+    version to version."""
     digest = hashlib.sha256(f"{key}@{candidate_version}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < fraction * 2**64
 
@@ -94,16 +91,12 @@ def _shared_fields(candidate: Dataset, dataset: Dataset) -> Iterator[tuple[str, 
     yield "input", candidate.input, dataset.input
 
 
-PACKAGE = "kfm-pipelines"
-
-
 @dataclass(frozen=True, slots=True)
 class CanaryCandidate:
     dataset: Dataset
     declaration: Dataset
     canary: Canary
     digest: str
-    is_open: bool  # whether anybody may know how far apart the two are: nothing is masked, and nothing is reviewed
 
     @property
     def version(self) -> str:
@@ -111,7 +104,7 @@ class CanaryCandidate:
 
 
 def load_canary_candidate(services: Services, dataset: Dataset) -> CanaryCandidate:
-    """DeclarationInvalid when the dataset names no candidate, or one that is not right."""
+    """Raises DeclarationInvalid when the dataset names no candidate or an invalid one."""
     if dataset.canary is None:
         raise DeclarationInvalid(f"{dataset.dataset} names no candidate; a `canary` section in its declaration does")
     resources = services.settings.resources
@@ -119,14 +112,12 @@ def load_canary_candidate(services: Services, dataset: Dataset) -> CanaryCandida
     refuse_policy_change(policy_of(services, dataset), candidate)
     suite = suite_digest(resources, candidate.quality.suite)
     digest = candidate_digest(candidate, policy_of(services, candidate), suite, dataset.canary.tolerance)
-    is_open = all(policy_of(services, one).is_open and one.review == "none" for one in (dataset, candidate))
-    return CanaryCandidate(dataset, candidate, dataset.canary, digest, is_open)
+    return CanaryCandidate(dataset, candidate, dataset.canary, digest)
 
 
 def candidate_digest(candidate: Dataset, policy: Policy, suite: str | None, tolerance: Tolerance) -> str:
-    """Changes with whatever could make a comparison come out otherwise: every word of the declaration, thresholds
-    included, its policy, the texts of its transform and its suite of expectations, the tolerance it was judged by, and
-    our own version."""
+    """Returns a digest of everything that could change a comparison: the declaration, its policy, the source of its
+    transform, its suite, the tolerance and the package version."""
     parts = [
         "kfm-candidate-2",
         candidate.model_dump(mode="json"),
@@ -141,6 +132,6 @@ def candidate_digest(candidate: Dataset, policy: Policy, suite: str | None, tole
 
 def _package_version() -> str | None:
     try:
-        return version(PACKAGE)
-    except PackageNotFoundError:  # run from a folder that nobody installed
+        return version("kfm-pipelines")
+    except PackageNotFoundError:  # run from a folder that is not installed
         return None

@@ -1,21 +1,16 @@
-"""`kfm datasets canary` and `promote`: how far a candidate has come, and making it the declared version."""
+"""`kfm datasets canary` and `kfm datasets promote`."""
 
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from kfm_pipelines.console.options import StorableText, actor_and_reason_options
-from kfm_pipelines.console.output import console, json_option, print_json
+from kfm_pipelines.console.output import console, json_option, print_table, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.operations.canary import promote as promotion
 from kfm_pipelines.operations.canary.promote import CandidateStatus, PromotionResult
 from kfm_pipelines.text import make_printable
 
-RELOAD_NOTE = (
-    "Commit both files where they are reviewed, and reload the code location in Dagster: until then it runs {}."
-)
 MAX_BAD_KEYS = 20
 
 
@@ -23,45 +18,35 @@ MAX_BAD_KEYS = 20
 @click.argument("dataset", type=StorableText())
 @json_option
 def canary(dataset: str, as_json: bool) -> None:
-    """Show what comparing the candidate of DATASET with what is published has found."""
+    """Show how the candidate of DATASET compares with what is published."""
     with open_services() as services:
-        standing = promotion.read_candidate_status(services, services.datasets[dataset])
-    if as_json:
-        print_json(_status_document(standing))
-    else:
-        _display_status(standing)
+        status = promotion.read_candidate_status(services, services.datasets[dataset])
+    keys = [{"key": one.key, "good": one.good, **one.report} for one in status.comparisons]
+    document = {**status.as_report(), "may_be_promoted": status.refusal is None, "keys": keys}
+    respond(document, lambda: _display_status(status), as_json=as_json)
 
 
 @click.command()
 @click.argument("dataset", type=StorableText())
 @actor_and_reason_options
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 @json_option
 def promote(dataset: str, reason: str, by: str, dry_run: bool, as_json: bool) -> None:
-    """Make the candidate of DATASET its declared version, if enough keys were compared, all of them are good, and no
-    key of the version before is on its way."""
+    """Make the candidate of DATASET its declared version, if enough keys were compared, all are good, and no key of the
+    current version is due, in a run or awaiting review."""
     with open_services() as services:
-        promoted = promotion.promote(services, dataset, actor=by, reason=reason, dry_run=dry_run)
-    if as_json:
-        print_json(_promotion_document(promoted, dry_run))
-    else:
-        _display_promotion(promoted, dry_run)
-
-
-def _status_document(status: CandidateStatus) -> dict[str, Any]:
-    keys = [{"key": one.key, "good": one.good, **one.report} for one in status.comparisons]
-    return {**status.as_report(), "may_be_promoted": status.refusal is None, "keys": keys}
+        result = promotion.promote(services, dataset, actor=by, reason=reason, dry_run=dry_run)
+    respond(_promotion_document(result, dry_run), lambda: _display_promotion(result, dry_run), as_json=as_json)
 
 
 def _display_status(status: CandidateStatus) -> None:
     report = status.as_report()
     console.print(f"{report['dataset']}: {report['from_version']} → {report['candidate_version']}", style="bold")
     console.print(f"  compared   {report['compared']} keys of {report['needed']} needed, {report['good']} good")
-    if status.largest_differences:
-        table = Table("column", "measure", "differs by", "most in", box=SIMPLE_HEAD, pad_edge=False)
-        for worst in status.largest_differences:
-            table.add_row(make_printable(worst["column"]), worst["measure"], f"{worst['percent']:.3g} %", worst["key"])
-        console.print(table)
+    worst = [
+        (one["column"], one["measure"], f"{one['percent']:.3g} %", one["key"]) for one in status.largest_differences
+    ]
+    print_table(["column", "measure", "differs by", "most in"], worst)
     for one in status.bad[:MAX_BAD_KEYS]:
         console.print(f"  not good   {one.key}: {make_printable('; '.join(one.report['faults']))}")
     if len(status.bad) > MAX_BAD_KEYS:
@@ -83,10 +68,16 @@ def _promotion_document(result: PromotionResult, dry_run: bool) -> dict[str, Any
 
 
 def _display_promotion(result: PromotionResult, dry_run: bool) -> None:
-    files = f"datasets/{result.declaration.name} from candidates/{result.candidate.name}"
+    candidate = f"candidates/{result.candidate.name}"
     if result.from_version is None:
-        console.print(f"{result.dataset} has version {result.to_version} already; candidates/"
-                      f"{result.candidate.name} {'would be' if dry_run else 'was'} removed.")  # fmt: skip
+        removed = f"{candidate} {'would be' if dry_run else 'was'} removed"
+        console.print(f"{result.dataset} already has version {result.to_version}; {removed}.")
         return
-    console.print(f"{result.dataset}: {result.from_version} → {result.to_version}, {files}")
-    console.print("Nothing was done." if dry_run else RELOAD_NOTE.format(result.from_version))
+    declaration = f"datasets/{result.declaration.name}"
+    console.print(f"{result.dataset}: {result.from_version} → {result.to_version}, {declaration} from {candidate}")
+    console.print(
+        "Nothing was done."
+        if dry_run
+        else "Commit both files where they are reviewed, and reload the code location in Dagster: until then it runs "
+        f"{result.from_version}."
+    )

@@ -1,9 +1,7 @@
-"""Canary: chosen keys that are published also go through the candidate, into the shadow tier, and are compared.
+"""Runs the candidate on chosen published keys, in the shadow tier, and records how the results compare.
 
-It takes no claims and writes nothing to the log, so a key's publication is never touched. What goes wrong with the
-candidate is a bad comparison; what goes wrong around it leaves the key uncompared. Neither fails the run. A good
-comparison stands; a bad one is made anew when the key comes by again, since nobody knows every way in which the
-surroundings can fail.
+An error of the candidate is a bad comparison; any other error leaves the key uncompared. Neither fails the run. A good
+comparison stands; a bad one is repeated when the key is published again, in case something else was at fault.
 """
 
 import logging
@@ -11,13 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
-from kfm_pipelines.care.governance import Governance, governance_of
+from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
-from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.canary.candidate import CanaryCandidate, is_canary_key, load_canary_candidate
-from kfm_pipelines.operations.canary.shadow_run import ShadowRun
+from kfm_pipelines.operations.canary.shadow_run import ShadowRun, record_cost
 from kfm_pipelines.operations.canary.tables import KeyComparison, find_comparison, record_comparison
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.table import inputs_hash
@@ -32,23 +28,21 @@ log = logging.getLogger(__name__)
 
 
 class CanaryRun:
-    """One run's keys, those that are chosen one after the other."""
-
     def __init__(self, services: Services, dataset: Dataset, run_id: str) -> None:
         self._services = services
         self._dataset = dataset
         self._run_id = run_id
         self._layout = Layout(dataset.pipeline)
         self.skipped: dict[str, str] = {}  # why there was nothing to compare
-        self.failed: dict[str, str] = {}  # why a key could not be compared, through no fault of the candidate
+        self.failed: dict[str, str] = {}  # why a key could not be compared, other than the candidate
 
     def compare(self, keys: Sequence[str]) -> list[KeyComparison]:
         found: list[KeyComparison] = []
-        stopped = kill_switch.killed_datasets(self._services.database).get(self._dataset.dataset)
-        if stopped is not None:
-            self.skipped = dict.fromkeys(keys, str(stopped))
+        killed = kill_switch.killed_datasets(self._services.database).get(self._dataset.dataset)
+        if killed is not None:
+            self.skipped = dict.fromkeys(keys, str(killed))
             return found
-        # What another dataset masks must not be made, compared and shown as if it were this one's.
+        # Another dataset may mask what this one would display.
         self.skipped = keys_of_other_datasets(self._services.database, self._dataset.dataset, keys)
         for key in keys:
             if key not in self.skipped and self._is_canary_key(key):
@@ -61,31 +55,31 @@ class CanaryRun:
         return canary is not None and is_canary_key(key, canary.transform_version, canary.fraction)
 
     def _compare_key(self, key: str) -> Iterator[KeyComparison]:
-        database, candidacy = self._services.database, self._candidate
+        database, candidate = self._services.database, self._candidate
         current = current_revision(database, key)
         if current is None:
             self.skipped[key] = "nothing of it is published"
             return
-        known = find_comparison(database, key, candidacy.digest, current.content_hash)
+        known = find_comparison(database, key, candidate.digest, current.content_hash)
         if known is not None and known.good:
             yield known
             return
         objects = self._shadow_run.fetch_objects(key)
-        if inputs_hash(self._governance.config_digest(key), objects) != current.inputs_hash:
+        if inputs_hash(governance_of(self._services, self._dataset).config_digest(key), objects) != current.inputs_hash:
             self.skipped[key] = f"its objects are not those of revision {current.revision}; newer events wait"
             return
-        # Before the trial: a policy that is overdue or a secret that is not there says nothing of the candidate.
-        rules = self._candidate_governance.rules_for(key)
+        # Before the run, because an overdue policy or a missing secret is no fault of the candidate.
+        rules = governance_of(self._services, candidate.declaration).rules_for(key)
         published = published_data(self._services.store, self._layout, current)
-        trial = self._shadow_run.run(key, objects, published, rules)
+        result = self._shadow_run.run(key, objects, published, rules)
         compared = KeyComparison(
             dataset=self._dataset.dataset,
             key=key,
-            candidate_version=candidacy.version,
-            candidate_digest=candidacy.digest,
+            candidate_version=candidate.version,
+            candidate_digest=candidate.digest,
             content_hash=current.content_hash,
-            good=not trial.faults,
-            report=trial.as_report(),
+            good=not result.faults,
+            report=result.as_report(),
             run_id=self._run_id,
         )
         record_comparison(database, compared)
@@ -98,30 +92,22 @@ class CanaryRun:
     @cached_property
     def _shadow_run(self) -> ShadowRun:
         one = self._candidate
-        tolerance = one.canary.tolerance
         return ShadowRun(
-            self._services, self._dataset, self._governance, one.declaration, tolerance, one.version, one.is_open
+            services=self._services,
+            dataset=self._dataset,
+            candidate=one.declaration,
+            tolerance=one.canary.tolerance,
+            shadow_name=one.version,
         )
-
-    @cached_property
-    def _governance(self) -> Governance:
-        return governance_of(self._services, self._dataset)
-
-    @cached_property
-    def _candidate_governance(self) -> Governance:
-        return governance_of(self._services, self._candidate.declaration)
 
     @contextmanager
     def _isolate_errors(self, key: str) -> Iterator[None]:
-        """The key is published; that it cannot be compared now is no failure of anything. What it cost is entered."""
-        meter = Meter()
+        """Notes an error, because the key is published whether or not it can be compared."""
         try:
-            yield
+            with record_cost(self._services, self._run_id, self._dataset.dataset, key):
+                yield
         except KfmError as error:
             self.failed[key] = str(error).removeprefix(f"{key}: ")
-        except Exception as error:  # noqa: BLE001 - an exception may quote the data it was about
+        except Exception as error:  # noqa: BLE001 - its message may quote data
             log.warning("%s was not compared", key, extra={"idempotency_key": key, **error_fields(error)})
             self.failed[key] = f"{type(error).__name__} while comparing"
-        finally:
-            used = {WorkUnit("canary", key): meter.read()}
-            emit_costs(self._services, record_usage(self._services, self._run_id, used, dataset=self._dataset.dataset))

@@ -1,9 +1,7 @@
-"""Promotion: a candidate that was found good becomes the declared version, by one swap of the declaration.
+"""Promotes a good candidate to the declared version.
 
-Done in an order that can be repeated: the decision is recorded, the new columns are approved, the declaration is
-replaced in one step, the candidate's file removed. Whoever is interrupted does it again: a decision not carried out is
-recorded twice, and one carried out but not tidied up is finished. What needs the database comes before the swap, since
-after it there may be no candidate left to do it for.
+The order can be repeated after an interruption: record the decision, approve the new columns, replace the declaration
+atomically, remove the candidate's file. Database work precedes the swap, because there may be no candidate after it.
 """
 
 import errno
@@ -19,6 +17,7 @@ from kfm_pipelines.declarations.dataset import Dataset, load_dataset, load_datas
 from kfm_pipelines.errors import PromotionRefused
 from kfm_pipelines.gates.schema_approval import approve_if_changed
 from kfm_pipelines.operations.canary.candidate import CanaryCandidate, candidate_path, load_canary_candidate
+from kfm_pipelines.operations.canary.shadow_run import may_report_differences
 from kfm_pipelines.operations.canary.shadow_store import clear_shadows
 from kfm_pipelines.operations.canary.tables import (
     KeyComparison,
@@ -34,11 +33,10 @@ MAX_DIFFERENCES = 10
 
 @dataclass(frozen=True, slots=True)
 class CandidateStatus:
-    """How far a candidate has come."""
-
     candidate: CanaryCandidate
     comparisons: Sequence[KeyComparison]
-    unsettled: int = 0  # keys of the version declared now that are neither published nor dead-lettered
+    reports_differences: bool  # nothing is masked or reviewed
+    unsettled: int  # keys of the declared version that are due, in a run or awaiting review
 
     @property
     def needed(self) -> int:
@@ -46,7 +44,7 @@ class CandidateStatus:
 
     @property
     def counted(self) -> int:
-        """That two empty tables are the same shows nothing."""
+        """Counts comparisons that have rows: agreement of empty tables proves nothing."""
         return sum(not one.is_empty for one in self.comparisons)
 
     @property
@@ -55,11 +53,12 @@ class CandidateStatus:
 
     @property
     def refusal(self) -> str | None:
-        """Why it may not be promoted; None when it may."""
+        """Returns why the candidate may not be promoted, or None."""
         who = f"{self.candidate.dataset.dataset}@{self.candidate.version}"
         if self.bad:
             first = self.bad[0]
-            return f"{who}: {len(self.bad)} of {len(self.comparisons)} keys are not good; {first.key}: {first_fault(first)}"
+            bad = f"{len(self.bad)} of {len(self.comparisons)} keys are not good"
+            return f"{who}: {bad}; {first.key}: {_first_fault(first)}"
         if self.counted < self.needed:
             empty = len(self.comparisons) - self.counted
             more = f", and {empty} without rows do not count" if empty else ""
@@ -73,11 +72,10 @@ class CandidateStatus:
 
     @property
     def largest_differences(self) -> list[dict[str, Any]]:
-        """For each measure that differs anywhere the key where it differs most; the largest first. None where nobody
-        may know how much (`comparison_report`)."""
+        """Returns for each measure the key where it differs most, largest first. Empty for masked or reviewed data."""
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for one in self.comparisons:
-            for difference in one.report.get("statistics", []) if self.candidate.is_open else []:
+            for difference in one.report.get("statistics", []) if self.reports_differences else []:
                 about = (difference["column"], difference["measure"])
                 if about not in found or difference["percent"] > found[about]["percent"]:
                     found[about] = {"key": one.key, **difference}
@@ -101,54 +99,50 @@ class CandidateStatus:
 @dataclass(frozen=True, slots=True)
 class PromotionResult:
     dataset: str
-    from_version: str | None  # None: an earlier promotion was only tidied up after
+    from_version: str | None  # None when an interrupted promotion was finished
     to_version: str
     declaration: Path
     candidate: Path
 
 
-def first_fault(comparison: KeyComparison) -> str:
+def _first_fault(comparison: KeyComparison) -> str:
     faults = comparison.report["faults"]
     more = f" (and {comparison.report['faults_in_all'] - 1} more)" if len(faults) > 1 else ""
     return f"{faults[0]}{more}" if faults else "no reason was recorded"
 
 
 def read_candidate_status(services: Services, dataset: Dataset) -> CandidateStatus:
-    candidacy = load_canary_candidate(services, dataset)
+    candidate = load_canary_candidate(services, dataset)
     return CandidateStatus(
-        candidacy,
-        comparisons_with_current(services.database, dataset.dataset, candidacy.digest),
+        candidate,
+        comparisons_with_current(services.database, dataset.dataset, candidate.digest),
+        may_report_differences(services, dataset, candidate.declaration),
         count_unsettled_keys(services.database, dataset.dataset, dataset.key.transform_version),
     )
 
 
 def promote(services: Services, name: str, *, actor: str, reason: str, dry_run: bool = False) -> PromotionResult:
-    """Make the candidate the declared version; PromotionRefused unless enough keys were compared, all are good, and no
-    key of the version before is on its way: it would be made by the wrong declaration."""
-    dataset = load_datasets(services.settings.resources)[name]  # as the files are now, whatever was read before
+    """Makes the candidate the declared version. Raises PromotionRefused unless enough keys were compared, all are good
+    and no key of the current version is unsettled, because the wrong declaration would process it."""
+    dataset = load_datasets(services.settings.resources)[name]  # as the files are now
     declaration = declaration_path(services.settings.resources, dataset)
     if dataset.canary is None:
         return _finish_interrupted(services, dataset, declaration, dry_run)
-    standing = read_candidate_status(services, dataset)
-    if standing.refusal:
-        raise PromotionRefused(standing.refusal)
-    candidate = candidate_path(services.settings.resources, dataset, standing.candidate.version)
-    promoted = PromotionResult(
-        dataset=name,
-        from_version=dataset.key.transform_version,
-        to_version=standing.candidate.version,
-        declaration=declaration,
-        candidate=candidate,
-    )
+    status = read_candidate_status(services, dataset)
+    if status.refusal:
+        raise PromotionRefused(status.refusal)
+    version = status.candidate.version
+    candidate = candidate_path(services.settings.resources, dataset, version)
+    result = PromotionResult(name, dataset.key.transform_version, version, declaration, candidate)
     if not dry_run:
         with _translate_write_errors(declaration, candidate):
-            _apply_promotion(services, standing, promoted, actor, reason)
+            _apply_promotion(services, status, result, actor, reason)
         clear_shadows(services, dataset)
-    return promoted
+    return result
 
 
 def declaration_path(resources: Path, dataset: Dataset) -> Path:
-    """The file that declares the dataset; it may have any name."""
+    """Returns the file that declares the dataset; it may have any name."""
     paths = sorted((resources / "datasets").glob("*.yaml"))
     return next(path for path in paths if load_dataset(path).dataset == dataset.dataset)
 
@@ -156,15 +150,17 @@ def declaration_path(resources: Path, dataset: Dataset) -> Path:
 def _apply_promotion(
     services: Services, status: CandidateStatus, result: PromotionResult, actor: str, reason: str
 ) -> None:
-    """Everything that can be refused comes before the decision is recorded."""
+    """Checks everything that can be refused before recording the decision."""
     if not os.access(result.candidate.parent, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     prepared = _write_new_declaration(result)
     try:
         if load_dataset(prepared) != status.candidate.declaration:
-            raise PromotionRefused(f"{result.candidate.name} was changed in the meantime; look at it again")
-        _record_promotion(services, status, result, actor, reason)
-        _approve_schema(services, status.candidate.declaration, actor, reason)
+            raise PromotionRefused(f"{result.candidate.name} was changed in the meantime; review it again")
+        record_promotion(services.database, _promotion(status, result, actor, reason))
+        # The promoter has seen which columns change, so this approves them for keys of the new version.
+        approval = f"promotion of {result.to_version}: {reason}"
+        approve_if_changed(services, status.candidate.declaration, actor, approval)
         prepared.replace(result.declaration)
     finally:
         prepared.unlink(missing_ok=True)
@@ -172,7 +168,7 @@ def _apply_promotion(
 
 
 def _write_new_declaration(result: PromotionResult) -> Path:
-    """The new declaration next to the old one, complete, under a name that nothing reads."""
+    """Writes the new declaration next to the old one, under a name that nothing reads."""
     prepared = result.declaration.with_name(f".{result.declaration.name}.promoted")
     with prepared.open("wb") as file:
         file.write(result.candidate.read_bytes())
@@ -182,10 +178,8 @@ def _write_new_declaration(result: PromotionResult) -> Path:
     return prepared
 
 
-def _record_promotion(
-    services: Services, status: CandidateStatus, result: PromotionResult, actor: str, reason: str
-) -> None:
-    promotion = Promotion(
+def _promotion(status: CandidateStatus, result: PromotionResult, actor: str, reason: str) -> Promotion:
+    return Promotion(
         dataset=result.dataset,
         from_version=status.candidate.dataset.key.transform_version,
         to_version=result.to_version,
@@ -194,20 +188,16 @@ def _record_promotion(
         reason=reason,
         report={**status.as_report(), "keys": [one.key for one in status.comparisons]},
     )
-    record_promotion(services.database, promotion)
-
-
-def _approve_schema(services: Services, candidate: Dataset, actor: str, reason: str) -> None:
-    """Whoever promotes has seen which columns change, so that is approved as well; for keys of the new version."""
-    approve_if_changed(services, candidate, actor, f"promotion of {candidate.key.transform_version}: {reason}")
 
 
 def _finish_interrupted(services: Services, dataset: Dataset, declaration: Path, dry_run: bool) -> PromotionResult:
-    """The end of a promotion that was interrupted after the swap."""
+    """Finishes a promotion that was interrupted after the swap."""
     version = dataset.key.transform_version
     left = candidate_path(services.settings.resources, dataset, version)
     if not left.is_file() or load_dataset(left) != dataset:
-        raise PromotionRefused(f"{dataset.dataset} names no candidate; a `canary` section in {declaration.name} does")
+        raise PromotionRefused(
+            f"{dataset.dataset} names no candidate; name one in the `canary` section of {declaration.name}"
+        )
     if not dry_run:
         with _translate_write_errors(declaration, left):
             left.unlink()
@@ -217,7 +207,7 @@ def _finish_interrupted(services: Services, dataset: Dataset, declaration: Path,
 
 @contextmanager
 def _translate_write_errors(declaration: Path, candidate: Path) -> Iterator[None]:
-    """Where the reviewed files are part of an image, the change is made where they are reviewed."""
+    """Explains what to do where the reviewed files are read-only, as in an image."""
     try:
         yield
     except OSError as error:

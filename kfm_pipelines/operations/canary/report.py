@@ -1,8 +1,8 @@
-"""What is kept of a comparison for people to read: names, counts and differences, never a value of the data.
+"""The stored report of a comparison: names, counts and differences, never a value of the data.
 
-Where something is masked or reviewed, not even how far apart the two are: what is published is public, so a minimum
-that differs by so many percent of its spread is a coordinate. There it is kept only whether each measure is within the
-tolerance, and of columns that tell a place not which measure.
+For masked or reviewed data the size of a difference would reveal a value too, because what is published is public: a
+minimum that moved by a known share of the spread is a coordinate. There the report holds only whether each measure is
+within tolerance, and for columns that locate a place not even which measure.
 """
 
 from collections.abc import Iterator, Set
@@ -60,7 +60,7 @@ def redacted_report(comparison: Comparison, tolerance: Tolerance, place_columns:
 
 
 def redacted_faults(comparison: Comparison, tolerance: Tolerance, place_columns: Set[str]) -> tuple[str, ...]:
-    """As `Comparison.faults`, one sentence each, in the order of names."""
+    """Returns the redacted form of `Comparison.faults`, ordered by name."""
     hidden = {format_name(name) for name in place_columns}
 
     def found() -> Iterator[str]:
@@ -83,5 +83,5 @@ def _rows_are_within(comparison: Comparison, tolerance: Tolerance) -> bool:
 
 
 def _round_percent(percent: float) -> float:
-    """Nobody judges by more digits, and all of them together would be a value."""
+    """Keeps three digits; all of them together could reveal a value."""
     return float(f"{percent:.3g}")

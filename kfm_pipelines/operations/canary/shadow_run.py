@@ -1,18 +1,22 @@
-"""A trial: what a declaration makes of a key, into the shadow tier, next to what is published of it.
+"""A shadow run: applies a declaration to a key, writes the result to the shadow tier and compares it with what is
+published.
 
-It takes no claims and writes nothing to the log, so a key's publication is never touched. What goes wrong with the
-declaration is a fault of it; what goes wrong around it is raised.
+It takes no claims and writes nothing to the log, so it never touches a publication. An error of the declaration becomes
+a fault; an error of the machine is raised.
 """
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.care.governance import Governance, KeyRules
+from kfm_pipelines.care.governance import KeyRules, governance_of, policy_of
 from kfm_pipelines.declarations import Table, Tolerance
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
+from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import KfmError, Retryable
 from kfm_pipelines.events import newest_per_object
 from kfm_pipelines.gates import ApprovedSchema
@@ -41,13 +45,29 @@ log = logging.getLogger(__name__)
 MAX_FAULTS = 20
 
 
+def may_report_differences(services: Services, *declarations: Dataset) -> bool:
+    """Returns whether reports may say how much tables differ: only where nothing is masked or reviewed."""
+    return all(policy_of(services, one).is_open and one.review == "none" for one in declarations)
+
+
+@contextmanager
+def record_cost(services: Services, run_id: str, dataset: str, key: str, replay: str | None = None) -> Iterator[None]:
+    """Records the cost of trying a key, even when it fails."""
+    meter = Meter()
+    try:
+        yield
+    finally:
+        used = {WorkUnit("canary", key): meter.read()}
+        emit_costs(services, record_usage(services, run_id, used, dataset=dataset, replay=replay))
+
+
 @dataclass(frozen=True, slots=True)
 class ShadowResult:
-    """What came of trying one key; no comparison when nothing was made, or there is nothing to compare with."""
+    """`comparison` is empty when nothing was produced or nothing is published."""
 
     faults: tuple[str, ...]
     comparison: Mapping[str, Any] = field(default_factory=dict)
-    content_hash: str | None = None  # of what was made
+    content_hash: str | None = None  # of what was produced
 
     def as_report(self) -> dict[str, Any]:
         return {"faults": list(self.faults[:MAX_FAULTS]), "faults_in_all": len(self.faults), **self.comparison}
@@ -55,16 +75,12 @@ class ShadowResult:
 
 @dataclass(frozen=True, slots=True)
 class ShadowRun:
-    """What is tried, and by what it is judged."""
-
     services: Services
     dataset: Dataset  # as it is published
-    governance: Governance  # of what is published
     candidate: Dataset
     tolerance: Tolerance
-    shadow_name: str  # what the file in the shadow tier is called
-    is_open: bool  # whether anybody may know how far apart the two are
-    approved: ApprovedSchema | None = None  # what readers were promised; a candidate's is approved when it is promoted
+    shadow_name: str  # name of the file in the shadow tier
+    approved: ApprovedSchema | None = None  # None for a candidate, whose schema is approved when it is promoted
 
     def fetch_objects(self, key: str) -> tuple[SourceObject, ...]:
         with self.services.database.transaction() as connection:
@@ -73,31 +89,26 @@ class ShadowRun:
         return tuple(SourceObject(event.asset_uri, fetch(event, limit).data, event.late) for event in events)
 
     def run(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: KeyRules) -> ShadowResult:
-        """`published` is what it is compared with; without it only the gates judge."""
+        """Judges the result by the gates, and by comparison with `published` if there is any."""
         dataset = self.dataset.dataset
-        about: dict[str, SpanValue] = {
-            "kfm.dataset": dataset,
-            "kfm.key": key,
-            "kfm.stage": "canary",
-            TRIAL: self.shadow_name,
-        }
+        about: dict[str, SpanValue] = {"kfm.dataset": dataset, "kfm.key": key, "kfm.stage": "canary"}
         try:
             with (
                 log_context(idempotency_key=key, dataset=dataset, stage="canary"),
-                self.services.telemetry.spans.span("trial", about),
+                self.services.telemetry.spans.span("trial", {**about, TRIAL: self.shadow_name}),
             ):
                 return self._run(key, objects, published, rules)
-        except (Retryable, MemoryError, OSError):  # of the machine, not of the candidate
+        except (Retryable, MemoryError, OSError):  # of the machine
             raise
         except KfmError as error:
             return ShadowResult((str(error).removeprefix(f"{key}: "),))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the candidate is not good; it may quote the data
+        except Exception as error:  # noqa: BLE001 - its message may quote data
             log.warning("the candidate failed on %s", key, extra={"idempotency_key": key, **error_fields(error)})
             return ShadowResult((f"the candidate failed with {type(error).__name__}",))
 
     def _run(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: KeyRules) -> ShadowResult:
         candidate, shadow = self.candidate, Layout(self.dataset.pipeline).shadow(key, self.shadow_name)
-        self.services.store.discard(shadow)  # what an earlier candidate of this version made
+        self.services.store.discard(shadow)  # from an earlier candidate of this version
         table = compute(candidate, objects)
         if rules.masks:
             fit = fitness_to_mask(self.services, candidate, key, table, write_parquet(table))
@@ -115,12 +126,13 @@ class ShadowRun:
         comparison = compare(
             read_parquet(published, key), read_parquet(data, key), published, data, self.dataset.table.primary_key
         )
-        places = {*self.governance.rules_for(key).published_table(self.dataset).place_columns, *declared.place_columns}
+        published_rules = governance_of(self.services, self.dataset).rules_for(key)
+        places = {*published_rules.published_table(self.dataset).place_columns, *declared.place_columns}
         faults, report = self._report(comparison, places)
         return ShadowResult((*findings, *faults), report, subject.content_hash)
 
     def _report(self, comparison: Comparison, place_columns: Set[str]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
-        if self.is_open:
+        if may_report_differences(self.services, self.dataset, self.candidate):
             return comparison.faults(self.tolerance), full_report(comparison)
         return (
             redacted_faults(comparison, self.tolerance, place_columns),

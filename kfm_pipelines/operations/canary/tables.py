@@ -1,8 +1,8 @@
-"""Comparisons: what a candidate transform made of a key, next to what is published of it. Kept once for each candidate
-and each published content: the newest, until one is good."""
+"""SQL over comparisons and promotions. A comparison is kept once per candidate and published content: the newest one,
+until one is good."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kfm_pipelines.state.database import Database, jsonb
@@ -10,8 +10,8 @@ from kfm_pipelines.state.database import Database, jsonb
 
 @dataclass(frozen=True, slots=True)
 class KeyComparison:
-    """`report` has names, counts and differences, never a value of the data; of what is masked or reviewed only names
-    and whether they are close enough."""
+    """A candidate's result for a key against what is published. `report` holds names, counts and differences, never a
+    value of the data; for masked or reviewed data only names and whether they are within tolerance."""
 
     dataset: str
     key: str
@@ -24,8 +24,19 @@ class KeyComparison:
 
     @property
     def is_empty(self) -> bool:
-        """Neither what is published nor what the candidate made has a row."""
+        """Returns whether neither table has a row."""
         return bool(self.report.get("empty"))
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    dataset: str
+    from_version: str
+    to_version: str
+    candidate_digest: str
+    actor: str
+    reason: str
+    report: Mapping[str, Any]
 
 
 def record_comparison(database: Database, comparison: KeyComparison) -> None:
@@ -39,16 +50,7 @@ def record_comparison(database: Database, comparison: KeyComparison) -> None:
         SET good = excluded.good, report = excluded.report, run_id = excluded.run_id, at = clock_timestamp()
         WHERE NOT comparisons.good
         """,
-        {
-            "dataset": comparison.dataset,
-            "key": comparison.key,
-            "candidate_version": comparison.candidate_version,
-            "candidate_digest": comparison.candidate_digest,
-            "content_hash": comparison.content_hash,
-            "good": comparison.good,
-            "report": jsonb(dict(comparison.report)),
-            "run_id": comparison.run_id,
-        },
+        {**asdict(comparison), "report": jsonb(dict(comparison.report))},
     )
 
 
@@ -62,7 +64,7 @@ def find_comparison(database: Database, key: str, candidate_digest: str, content
 
 
 def comparisons_with_current(database: Database, dataset: str, candidate_digest: str) -> list[KeyComparison]:
-    """Those with what is published now, in the order of keys. One with an earlier revision says nothing any more."""
+    """Returns comparisons with the current revisions, ordered by key. Those with earlier revisions no longer count."""
     rows = database.fetch(
         """
         SELECT c.* FROM kfm.comparisons c
@@ -77,27 +79,7 @@ def comparisons_with_current(database: Database, dataset: str, candidate_digest:
 
 
 def _comparison_from_row(row: Mapping[str, Any]) -> KeyComparison:
-    return KeyComparison(
-        dataset=row["dataset"],
-        key=row["key"],
-        candidate_version=row["candidate_version"],
-        candidate_digest=row["candidate_digest"],
-        content_hash=row["content_hash"],
-        good=row["good"],
-        report=row["report"],
-        run_id=row["run_id"],
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Promotion:
-    dataset: str
-    from_version: str
-    to_version: str
-    candidate_digest: str
-    actor: str
-    reason: str
-    report: Mapping[str, Any]
+    return KeyComparison(**{name: row[name] for name in KeyComparison.__dataclass_fields__})
 
 
 def record_promotion(database: Database, promotion: Promotion) -> None:
@@ -106,20 +88,12 @@ def record_promotion(database: Database, promotion: Promotion) -> None:
         INSERT INTO kfm.promotions (dataset, from_version, to_version, candidate_digest, actor, reason, report)
         VALUES (%(dataset)s, %(from_version)s, %(to_version)s, %(candidate_digest)s, %(actor)s, %(reason)s, %(report)s)
         """,
-        {
-            "dataset": promotion.dataset,
-            "from_version": promotion.from_version,
-            "to_version": promotion.to_version,
-            "candidate_digest": promotion.candidate_digest,
-            "actor": promotion.actor,
-            "reason": promotion.reason,
-            "report": jsonb(dict(promotion.report)),
-        },
+        {**asdict(promotion), "report": jsonb(dict(promotion.report))},
     )
 
 
 def count_unsettled_keys(database: Database, dataset: str, transform_version: str) -> int:
-    """How many keys of this version are due, being worked on or waiting for a review."""
+    """Counts the keys of this version that are due, in a run or awaiting review."""
     [row] = database.fetch(
         """
         SELECT count(*) AS keys FROM kfm.keys

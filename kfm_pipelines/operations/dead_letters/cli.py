@@ -1,33 +1,46 @@
-"""`kfm dlq`: look at what failed, send it again, or set it aside for good."""
+"""`kfm dlq`: lists and shows dead letters, redrives them or sets them aside."""
 
 from collections.abc import Callable
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from kfm_pipelines.console.findings import display_findings
 from kfm_pipelines.console.options import Age, StorableText
-from kfm_pipelines.console.output import console, format_time, json_option, print_json, progress, stderr_console
+from kfm_pipelines.console.output import (
+    console,
+    format_time,
+    json_option,
+    print_table,
+    progress,
+    respond,
+    stderr_console,
+)
 from kfm_pipelines.console.session import current_session, open_services
 from kfm_pipelines.errors import KfmError, RedriveStopped
 from kfm_pipelines.operations.dead_letters import redrive as redriving
-from kfm_pipelines.operations.dead_letters import redrives, tables
-from kfm_pipelines.operations.dead_letters.export import export_letters, letter_record
+from kfm_pipelines.operations.dead_letters import redrive_tables, tables
+from kfm_pipelines.operations.dead_letters.export import export_letters, find_refused_bytes, letter_record
 from kfm_pipelines.operations.dead_letters.redrive import RedriveOptions, RedriveProgress
-from kfm_pipelines.operations.dead_letters.remedies import find_refused_bytes
 from kfm_pipelines.operations.dead_letters.tables import TRIAGE_CLASSES, Letter, LetterFilter
 from kfm_pipelines.services import Services
 from kfm_pipelines.text import make_printable
 
+STATES = click.Choice(["open", "redriving", "quarantined", "closed", "all"])
+
+letters_argument = click.argument("ids", nargs=-1, type=int, metavar="[LETTER]...")
+limit_option = click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(1, 100_000), help="At most this many letters."
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+
 
 def filter_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Which letters: the same words for every command."""
+    """Adds the options that choose letters, named after the fields of `LetterFilter`."""
     for option in (
-        click.option("--newer-than", type=Age(), help="Changed less than so long ago: 15m, 2h, 7d."),
-        click.option("--older-than", type=Age(), help="Last changed longer ago than: 15m, 2h, 7d."),
-        click.option("--key", type=StorableText(), help="Of this key; a * at the end stands for the rest."),
+        click.option("--newer-than", "newer_than_seconds", type=Age(), help="Changed within: 15m, 2h, 7d."),
+        click.option("--older-than", "older_than_seconds", type=Age(), help="Last changed longer ago than: 15m, 2h."),
+        click.option("--key", type=StorableText(), help="Of this key; a trailing * matches the rest."),
         click.option("--dataset", type=StorableText(), help="Of this dataset."),
         click.option("--class", "triage", type=click.Choice(TRIAGE_CLASSES), help="Of this class."),
     ):
@@ -37,43 +50,29 @@ def filter_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def dlq() -> None:
-    """Dead letters: messages that were refused and keys that failed."""
+    """Dead letters: refused messages and failed keys."""
 
 
 @dlq.command("list")
 @filter_options
-@click.option(
-    "--state",
-    default="open",
-    show_default=True,
-    type=click.Choice(["open", "redriving", "quarantined", "closed", "all"]),
-)
+@click.option("--state", default="open", show_default=True, type=STATES)
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
 @json_option
-def list_letters(state: str, limit: int, as_json: bool, **wanted: Any) -> None:
+def list_letters(state: str, limit: int, as_json: bool, **filters: Any) -> None:
     """List dead letters, oldest first."""
     states = (*tables.LIVE_STATES, "closed") if state == "all" else (state,)
+    chosen = LetterFilter(states=states, **filters)
     with open_services() as services:
-        chosen = letter_filter(states=states, **wanted)
         found = tables.find_letters(services.database, chosen, limit)
         counts = tables.count_letters(services.database, chosen)
-    if as_json:
-        print_json(
-            {
-                "letters": [_letter_document(letter) for letter in found],
-                "total": sum(counts.values()),
-                "classes": counts,
-            }
-        )
-        return
-    _display_list(found, counts)
+    letters = [_letter_document(letter) for letter in found]
+    document = {"letters": letters, "total": sum(counts.values()), "classes": counts}
+    respond(document, lambda: _display_list(found, counts), as_json=as_json)
 
 
 @dlq.command()
 @click.argument("letter", type=int)
-@click.option(
-    "--payload", is_flag=True, help="Show the message itself as well; it may hold what reviewers may not see."
-)
+@click.option("--payload", is_flag=True, help="Include the message, which may hold data that reviewers may not see.")
 @json_option
 def show(letter: int, payload: bool, as_json: bool) -> None:
     """Show one dead LETTER: reason, trace, lineage, history, and what redriving it would do."""
@@ -81,42 +80,24 @@ def show(letter: int, payload: bool, as_json: bool) -> None:
         found = tables.read_letter(services.database, letter)
         record = letter_record(services, found)
         record["redrive_would"] = redriving.describe(services, found)
-        record["red_bytes"] = _refused_bytes(services, found)
+        record["red_bytes"] = find_refused_bytes(services, found)
     if payload:
         record["body"] = found.body if as_json or found.body is None else repr(found.body)
-    if as_json:
-        print_json(record)
-    else:
-        _display_record(record)
-
-
-def _refused_bytes(services: Services, letter: Letter) -> dict[str, Any] | None:
-    """A message that SQS set aside may name a key and still have no transaction."""
-    txn = letter.lineage.get("txn")
-    return find_refused_bytes(services, letter.key, txn) if letter.key and txn else None
+    respond(record, lambda: _display_record(record), as_json=as_json)
 
 
 @dlq.command()
-@click.argument("ids", nargs=-1, type=int, metavar="[LETTER]...")
+@letters_argument
 @filter_options
-@click.option("--dry-run", is_flag=True, help="Print what would be done; do nothing.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 100_000), help="At most so many.")
-@click.option("--rate", default=5.0, show_default=True, type=click.FloatRange(0.01, 1000), help="So many a second.")
-@click.option(
-    "--canary",
-    default=3,
-    show_default=True,
-    type=click.IntRange(0),
-    help="Send so many first; stop if one fails again.",
-)
-@click.option(
-    "--wait", default=300, show_default=True, type=click.IntRange(1), help="Wait so many seconds for results."
-)
-@click.option("--work", is_flag=True, help="Do the work in this process, where no daemon runs.")
-@click.option(
-    "--resume", type=StorableText(), metavar="ID", help="Go on with a redrive that was interrupted, at its own rate."
-)
-@click.option("--stop", type=StorableText(), metavar="ID", help="Give up a redrive; what is undecided is open again.")
+@dry_run_option
+@limit_option
+@click.option("--rate", default=5.0, show_default=True, type=click.FloatRange(0.01, 1000), help="Letters a second.")
+@click.option("--canary", default=3, show_default=True, type=click.IntRange(0),
+              help="Send this many first; stop if one fails again.")  # fmt: skip
+@click.option("--wait", default=300, show_default=True, type=click.IntRange(1), help="Seconds to wait for results.")
+@click.option("--work", is_flag=True, help="Do the work in this process, without a daemon.")
+@click.option("--resume", type=StorableText(), metavar="ID", help="Continue an interrupted redrive at its own rate.")
+@click.option("--stop", type=StorableText(), metavar="ID", help="End a redrive and reopen its undecided letters.")
 @json_option
 def redrive(
     ids: tuple[int, ...], dry_run: bool, limit: int, resume: str | None, stop: str | None, as_json: bool, **chosen: Any
@@ -127,102 +108,93 @@ def redrive(
         return
     how = {name: chosen.pop(name) for name in ("rate", "canary", "wait", "work")}
     if resume is None:
-        require_selection(ids, chosen)
-    elif dry_run or has_selection(ids, chosen):
-        raise click.UsageError("--resume goes on with the letters of that redrive; it takes no others and no --dry-run")
+        _require_selection(ids, chosen)
+    elif dry_run or _has_selection(ids, chosen):
+        raise click.UsageError("--resume continues with the letters of that redrive; give no others and no --dry-run")
+    wanted = LetterFilter(ids=ids, **chosen)
     with open_services() as services:
         tables.check_open(services.database, ids)
-        wanted = letter_filter(ids=ids, **chosen)
         if dry_run:
             _display_plan(services, tables.find_letters(services.database, wanted, limit), how, as_json)
             return
         redrive_id = resume or redriving.begin(services, wanted, limit=limit, canary=how["canary"], rate=how["rate"])
         if redrive_id is None:
-            _display_no_match(as_json)
-            return
-        done = _run_with_progress(services, redrive_id, how, quiet=as_json)
-    if as_json:
-        print_json({"redrive": redrive_id, "sent": done.sent, "succeeded": done.succeeded, "failed": done.failed})
-    else:
-        console.print(f"redrive {redrive_id}: {done.sent} sent, {done.succeeded} succeeded, {done.failed} failed again")
+            done, line = RedriveProgress(), "no open letter matches; nothing was done"
+        else:
+            done = _run_with_progress(services, redrive_id, how, quiet=as_json)
+            line = f"redrive {redrive_id}: {done.sent} sent, {done.succeeded} succeeded, {done.failed} failed again"
+    document = {"redrive": redrive_id, "sent": done.sent, "succeeded": done.succeeded, "failed": done.failed}
+    respond(document, lambda: console.print(line), as_json=as_json)
     if done.failed:
         raise click.exceptions.Exit(1)
 
 
 @dlq.command()
-@click.argument("ids", nargs=-1, type=int, metavar="[LETTER]...")
+@letters_argument
 @filter_options
-@click.option("--reason", type=StorableText(), required=True, help="Why it cannot be mended; kept with the letter.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 100_000), help="At most so many.")
-@click.option("--dry-run", is_flag=True, help="Print what would be done; do nothing.")
+@click.option("--reason", type=StorableText(), required=True, help="Why it cannot be fixed; kept with the letter.")
+@limit_option
+@dry_run_option
 @json_option
-def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_json: bool, **chosen: Any) -> None:
+def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_json: bool, **filters: Any) -> None:
     """Set dead letters aside for good, with everything known about them."""
-    require_selection(ids, chosen)
+    _require_selection(ids, filters)
     if not reason.strip():
-        raise click.UsageError("--reason is empty; whoever finds the letter later has nothing else to go by")
+        raise click.UsageError("--reason is empty; it is all that explains the decision later")
+    wanted = LetterFilter(ids=ids, **filters)
     with open_services() as services:
         tables.check_open(services.database, ids)
-        wanted = letter_filter(ids=ids, **chosen)
         if dry_run:
             found = tables.find_letters(services.database, wanted, limit)
         else:
             found = tables.quarantine(services.database, wanted, reason, limit)
             _export(services)
-    if as_json:
-        print_json({"quarantined": [letter.id for letter in found], "dry_run": dry_run})
-    else:
-        would = "would be " if dry_run else ""
-        console.print(f"{len(found)} letters {would}quarantined: {', '.join(str(one.id) for one in found) or 'none'}")
+    line = (
+        f"{_count(len(found))} {'would be ' * dry_run}quarantined: {', '.join(str(one.id) for one in found) or 'none'}"
+    )
+    document = {"quarantined": [letter.id for letter in found], "dry_run": dry_run}
+    respond(document, lambda: console.print(line), as_json=as_json)
 
 
 def _stop(redrive_id: str, as_json: bool) -> None:
     with open_services() as services:
         reopened = redriving.stop(services, redrive_id)
-    if as_json:
-        print_json({"redrive": redrive_id, "reopened": reopened})
-    else:
-        console.print(f"redrive {redrive_id} has ended; {reopened} letters are open again")
+    line = f"redrive {redrive_id} has ended; {_count(reopened)} {'is' if reopened == 1 else 'are'} open again"
+    respond({"redrive": redrive_id, "reopened": reopened}, lambda: console.print(line), as_json=as_json)
 
 
 def _export(services: Services) -> None:
-    """What is done is done, even if its record cannot be written now."""
+    """Only reports a failure: the letters are quarantined, and the next tick writes their records."""
     try:
         export_letters(services)
     except KfmError as error:
-        stderr_console.print(f"the records follow later: {error}", markup=False)
+        stderr_console.print(f"the records will be written later: {error}", markup=False)
 
 
-def _run_with_progress(services: Services, redrive_id: str, options: dict[str, Any], *, quiet: bool) -> RedriveProgress:
-    """Carry it out; whatever ends it early, its id is on the screen, without which nobody could go on."""
-    total = len(redrives.item_states(services.database, redrive_id))
+def _run_with_progress(services: Services, redrive_id: str, how: dict[str, Any], *, quiet: bool) -> RedriveProgress:
+    """Runs the redrive. Prints its id if it ends early, because resuming needs it."""
+    total = len(redrive_tables.item_states(services.database, redrive_id))
     try:
-        with progress(f"redrive {redrive_id}", total, quiet=quiet) as show_done:
-            return redriving.run_redrive(services, redrive_id, _redrive_options(services, options, show_done))
+        with progress(f"redrive {redrive_id}", total, quiet=quiet) as update:
+            options = RedriveOptions(
+                float(how["wait"]), _worker(services) if how["work"] else lambda: None, lambda now: update(now.decided)
+            )
+            return redriving.run_redrive(services, redrive_id, options)
     except RedriveStopped:
         raise
     except (KeyboardInterrupt, KfmError) as stop:
         if total and redrive_id not in str(stop):
             stderr_console.print(
-                f"redrive {redrive_id} is not over; go on with `kfm dlq redrive --resume {redrive_id}`"
+                f"redrive {redrive_id} is not finished; continue with `kfm dlq redrive --resume {redrive_id}`"
             )
         raise
 
 
-def _redrive_options(
-    services: Services, options: dict[str, Any], update_progress: Callable[[int], None]
-) -> RedriveOptions:
+def _worker(services: Services) -> Callable[[], object]:
+    from kfm_pipelines.dispatch.worker import work
+
     session = current_session()
-
-    def work() -> None:
-        from kfm_pipelines.dispatch.worker import work as run_worker
-
-        run_worker(services, session.definitions(services.settings.resources), session.chores(), once=True)
-
-    def show(now: RedriveProgress) -> None:
-        update_progress(now.decided)
-
-    return RedriveOptions(float(options["wait"]), work if options["work"] else lambda: None, show)
+    return lambda: work(services, session.definitions(services.settings.resources), session.chores(), once=True)
 
 
 def _letter_document(letter: Letter) -> dict[str, Any]:
@@ -240,22 +212,19 @@ def _letter_document(letter: Letter) -> dict[str, Any]:
 
 
 def _display_list(letters: list[Letter], counts: dict[str, int]) -> None:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("letter", "changed", "class", "stage", "key or dataset", "reason"):
-        table.add_column(column, overflow="fold")
-    for one in letters:
-        about = one.key or one.dataset or (one.queue and f"queue {one.queue}") or ""
-        row = (str(one.id), format_time(one.changed_at), one.triage, one.failure_stage, about, one.reason)
-        table.add_row(*(make_printable(cell) for cell in row))
-    if letters:
-        console.print(table)
+    rows = [
+        (one.id, one.changed_at, one.triage, one.failure_stage, one.key or one.dataset or _queue(one), one.reason)
+        for one in letters
+    ]
+    print_table(["letter", "changed", "class", "stage", "key or dataset", "reason"], rows)
     total = sum(counts.values())
     classes = ", ".join(f"{count} {name}" for name, count in counts.items())
-    console.print(
-        f"{total} letters"
-        + (f": {classes}" if classes else "")
-        + (f"; {len(letters)} shown" if total > len(letters) else "")
-    )
+    listed = f"; the first {len(letters)} are listed" if total > len(letters) else ""
+    console.print(_count(total) + (f": {classes}" if classes else "") + listed)
+
+
+def _queue(letter: Letter) -> str:
+    return f"queue {letter.queue}" if letter.queue else ""
 
 
 def _display_record(record: dict[str, Any]) -> None:
@@ -272,44 +241,26 @@ def _display_record(record: dict[str, Any]) -> None:
         console.print(f"  {move['at']}  {move['what']}" + (f": {make_printable(detail)}" if detail else ""))
 
 
-def _display_plan(services: Services, letters: list[Letter], options: dict[str, Any], as_json: bool) -> None:
+def _display_plan(services: Services, letters: list[Letter], how: dict[str, Any], as_json: bool) -> None:
     plan = [{**_letter_document(letter), "would": redriving.describe(services, letter)} for letter in letters]
-    if as_json:
-        print_json({"dry_run": True, "letters": plan, "canary": options["canary"], "rate": options["rate"]})
-        return
-    for one in plan:
-        console.print(f"letter {one['letter']} ({one['class']}): would {one['would']}")
-    canary = min(options["canary"], len(plan))
-    seconds = len(plan) / options["rate"]
-    console.print(
-        f"{len(plan)} letters; the first {canary} as a canary, then {options['rate']:g} a second, about {seconds:.0f} s. "
+    lines = [f"letter {one['letter']} ({one['class']}): would {one['would']}" for one in plan]
+    canary, seconds = min(how["canary"], len(plan)), len(plan) / how["rate"]
+    lines.append(
+        f"{_count(len(plan))}; the first {canary} as a canary, then {how['rate']:g} a second, about {seconds:.0f} s. "
         "Nothing was done."
     )
+    document = {"dry_run": True, "letters": plan, "canary": how["canary"], "rate": how["rate"]}
+    respond(document, lambda: console.print("\n".join(lines)), as_json=as_json)
 
 
-def _display_no_match(as_json: bool) -> None:
-    if as_json:
-        print_json({"redrive": None, "sent": 0, "succeeded": 0, "failed": 0})
-    else:
-        console.print("no open letter matches; nothing was done")
+def _count(letters: int) -> str:
+    return "1 letter" if letters == 1 else f"{letters} letters"
 
 
-def letter_filter(
-    triage: str | None = None,
-    dataset: str | None = None,
-    key: str | None = None,
-    older_than: float | None = None,
-    newer_than: float | None = None,
-    ids: tuple[int, ...] = (),
-    states: tuple[str, ...] = ("open",),
-) -> LetterFilter:
-    return LetterFilter(ids, triage, dataset, key, older_than, newer_than, states)
-
-
-def has_selection(ids: tuple[int, ...], filters: dict[str, Any]) -> bool:
+def _has_selection(ids: tuple[int, ...], filters: dict[str, Any]) -> bool:
     return bool(ids) or any(value is not None for value in filters.values())
 
 
-def require_selection(ids: tuple[int, ...], filters: dict[str, Any]) -> None:
-    if not has_selection(ids, filters):
+def _require_selection(ids: tuple[int, ...], filters: dict[str, Any]) -> None:
+    if not _has_selection(ids, filters):
         raise click.UsageError("name letters, or choose them with --class, --dataset, --key or an age")

@@ -1,4 +1,4 @@
-"""The dead-letter queues: pick up what SQS itself gave up on, and clear away copies of letters that are settled."""
+"""Turns messages in the dead-letter queues into letters, and deletes copies of settled letters."""
 
 from dataclasses import replace
 from functools import partial
@@ -10,17 +10,16 @@ from kfm_pipelines.inbox.parse import build_refusal, read_message
 from kfm_pipelines.inbox.telemetry import IntakeTelemetry
 from kfm_pipelines.operations.dead_letters import tables
 from kfm_pipelines.operations.dead_letters.export import LETTER_ATTRIBUTE, export_letters
-from kfm_pipelines.operations.dead_letters.redrives import settle_running
+from kfm_pipelines.operations.dead_letters.redrive_tables import settle_running
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.dead_letters import Refusal
 from kfm_pipelines.state.inbox import Delivery, known_identities
 
-# A look into the queue, not a search: copies of open letters stay there, and come up in turn.
-RECEIVES_PER_QUEUE = 3
+RECEIVES_PER_QUEUE = 3  # copies of open letters stay in the queue and come up in turn
 
 
 def collect_and_export_letters(services: Services) -> list[str]:
-    """Pick up and file dead letters; return what there is to say. What cannot be done now stays on the list."""
+    """Collects and exports dead letters and returns messages for the tick. What fails now is tried again."""
     try:
         collected = collect_dead_messages(services)
         settle_running(services.database)
@@ -31,7 +30,7 @@ def collect_and_export_letters(services: Services) -> list[str]:
 
 
 def collect_dead_messages(services: Services) -> int:
-    """Make a letter of every message that SQS moved; return how many. What stays is shown again after a while."""
+    """Turns every message that SQS moved into a letter and returns how many there were."""
     collected = 0
     for queue in services.dead_letter_queues:
         for _ in range(RECEIVES_PER_QUEUE):
@@ -55,14 +54,14 @@ def _collect_messages(services: Services, queue: Queue, messages: list[Message])
 
 
 def _copied_letter_id(message: Message) -> int | None:
-    """The letter this is a copy of. What SQS moved here is no copy, whatever it says."""
+    """Returns the letter this is a copy of. A message that SQS moved is no copy, whatever its attributes."""
     number = message.attributes.get(LETTER_ATTRIBUTE, "")
     ours = message.moved_from is None and number.isascii() and number.isdigit() and len(number) <= 18
     return int(number) if ours else None
 
 
 def _read_delivery(services: Services, message: Message) -> Delivery:
-    """Events that are in the inbox after all are duplicates; anything else is a letter."""
+    """Treats events that are in the inbox as duplicates, and anything else as a letter."""
     read = read_message(message, services.datasets)
     if read.refusal is not None:
         return read
@@ -84,13 +83,13 @@ def _exhausted_refusal(message: Message, read: Delivery) -> Refusal:
 
 
 def _likely_source(services: Services, dead_letter_queue: Queue) -> str:
-    """SQS names the queue it moved a message from; a message put there by hand goes to the usual one."""
+    """Returns the queue for a message that was put there by hand, since SQS names none."""
     sources = [intake.queue.name for intake in services.intakes if intake.dead_letters.name == dead_letter_queue.name]
     return services.queue.name if services.queue.name in sources else sources[0]
 
 
 def _settled_copies(services: Services, copies: list[Message]) -> list[Message]:
-    """Copies of letters that nobody has to look at any more."""
+    """Returns the copies of letters that are neither open nor in a redrive."""
     numbers = {message.receipt: _copied_letter_id(message) for message in copies}
     states = tables.states_of(services.database, [number for number in numbers.values() if number is not None])
     waiting = {number for number, state in states.items() if state in ("open", "redriving")}

@@ -1,37 +1,39 @@
-"""Filing dead letters: a record in the store for those who review, a copy in the dead-letter queue for those on call.
+"""Exports dead letters: a record in the store for reviewers, a copy in the dead-letter queue for whoever is on call.
 
-The letter in Postgres comes first, in the transaction that found the failure. Filing follows it, may stop between any
-two steps, and goes on the next time. Belongs here: getting letters out. Does not: what is done about them.
+The letter in Postgres is written first, in the transaction that found the failure. Exporting may stop between any two
+letters and continues the next time.
 """
 
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from kfm_pipelines.aws.queue import MAX_ATTRIBUTES, Queue
 from kfm_pipelines.energy.ledger import total_cpu_seconds, total_energy, transaction_totals
 from kfm_pipelines.errors import Terminal
 from kfm_pipelines.events.body import MAX_BYTES
+from kfm_pipelines.gates.remedies import remedy_of
+from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.operations.dead_letters import tables
-from kfm_pipelines.operations.dead_letters.remedies import findings_with_remedies
 from kfm_pipelines.operations.dead_letters.summary import summarise_body
 from kfm_pipelines.operations.dead_letters.tables import Letter
 from kfm_pipelines.services import Services
+from kfm_pipelines.stages.validate.quarantine import quarantine_locations
+from kfm_pipelines.state.verdicts import verdicts_of
 from kfm_pipelines.stores.layout import UNROUTED, dead_letter, quarantine_record
 from kfm_pipelines.text import redact_coordinates, truncate_line
 
 LETTERS_AT_ONCE = 50
 BUDGET_SECONDS = 5.0
 MAX_HISTORY = 50
-LETTER_ATTRIBUTE = "kfm-letter"  # on a copy in a dead-letter queue: which letter it is of
+LETTER_ATTRIBUTE = "kfm-letter"  # on a copy in a dead-letter queue: its letter
 ATTRIBUTE_RESERVE_BYTES = 8 * 1024
 
 
 def export_letters(services: Services, *, budget_seconds: float = BUDGET_SECONDS) -> list[str]:
-    """Write the records that are missing and forward the letters that are not in the dead-letter queue yet; return what
-    could not be done for a letter. One that cannot be filed holds up no other."""
+    """Writes missing records and forwards letters to their dead-letter queue. Returns the problems of single letters,
+    which hold up no others."""
     deadline = time.monotonic() + budget_seconds
     problems: list[str] = []
     for waiting, do, mark_done in (
@@ -41,22 +43,17 @@ def export_letters(services: Services, *, budget_seconds: float = BUDGET_SECONDS
         for letter in waiting(services.database, LETTERS_AT_ONCE):
             if time.monotonic() > deadline:
                 break
-            with _collect_problems(letter, problems):
+            try:
                 do(services, letter)
                 mark_done(services.database, letter)
+            except Terminal as error:
+                problems.append(f"letter {letter.id}: {error}")
     return problems
 
 
-@contextmanager
-def _collect_problems(letter: Letter, problems: list[str]) -> Iterator[None]:
-    try:
-        yield
-    except Terminal as error:
-        problems.append(f"letter {letter.id}: {error}")
-
-
 def letter_record(services: Services, letter: Letter) -> dict[str, Any]:
-    """What a reviewer may know of a letter: everything but the raw payload."""
+    """Returns what a reviewer may know of a letter: everything but the raw payload."""
+    failed = _failed_transaction(letter)
     return {
         "letter": letter.id,
         "state": letter.state,
@@ -70,7 +67,7 @@ def letter_record(services: Services, letter: Letter) -> dict[str, Any]:
         "key": letter.key,
         "queue": letter.queue,
         "message_group": letter.message_group,
-        "findings": _findings(services, letter),
+        "findings": findings_with_remedies(services, *failed) if failed else [],
         "payload": None if letter.body is None else summarise_body(letter.body),
         "lineage": {**letter.lineage, "run": letter.run_id},
         "cost": _cost(services, letter),
@@ -83,16 +80,35 @@ def letter_record(services: Services, letter: Letter) -> dict[str, Any]:
     }
 
 
-def _findings(services: Services, letter: Letter) -> list[dict[str, Any]]:
-    """What the gates found in the transaction that failed."""
+def findings_with_remedies(services: Services, key: str, txn: int) -> list[dict[str, Any]]:
+    """Returns every gate finding of one transaction with its remedy, errors first."""
+    found = [
+        {"gate": judged.gate, **finding, "fix": remedy_of(judged.gate, finding["rule"])}
+        for judged in verdicts_of(services.database, key, txn)
+        for finding in judged.findings
+    ]
+    return sorted(found, key=lambda finding: WORST_FIRST.index(finding["severity"]))
+
+
+def find_refused_bytes(services: Services, letter: Letter) -> dict[str, Any] | None:
+    """Returns where the refused bytes of a letter are kept and until when, or None."""
+    failed = _failed_transaction(letter)
+    if failed is None:
+        return None
+    key, txn = failed
+    return next((kept for kept in quarantine_locations(services, key) if kept["txn"] == txn), None)
+
+
+def _failed_transaction(letter: Letter) -> tuple[str, int] | None:
+    """Returns None for a message, even if it names a key."""
     txn = letter.lineage.get("txn")
-    return findings_with_remedies(services, letter.key, txn) if letter.key and txn else []
+    return (letter.key, txn) if letter.key and txn else None
 
 
 def _cost(services: Services, letter: Letter) -> dict[str, Any]:
-    """Of the attempt that failed, as far as its stages have ended. What is not known is null, and never 0."""
-    txn = letter.lineage.get("txn")
-    spent = transaction_totals(services.database, letter.key, txn) if letter.key and txn else ()
+    """Returns the cost of the failed attempt, without unfinished stages. Unknown values are null, never 0."""
+    failed = _failed_transaction(letter)
+    spent = transaction_totals(services.database, *failed) if failed else ()
     energy = total_energy(spent)
     return {
         "wall_seconds": letter.cost.get("seconds"),
@@ -109,13 +125,8 @@ def _redact_detail(detail: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def queue_of(services: Services, letter: Letter) -> Queue:
-    """Where the letter's message came from, and goes back to."""
+    """Returns the queue a letter's message came from and goes back to."""
     return next((intake.queue for intake in services.intakes if intake.queue.name == letter.queue), services.queue)
-
-
-def dead_letter_queue_of(services: Services, letter: Letter) -> Queue:
-    source = queue_of(services, letter)
-    return next(intake.dead_letters for intake in services.intakes if intake.queue.name == source.name)
 
 
 def _write_record(services: Services, letter: Letter) -> None:
@@ -133,19 +144,20 @@ def _pipeline(services: Services, letter: Letter) -> str:
 
 
 def _forward(services: Services, letter: Letter) -> None:
-    target = dead_letter_queue_of(services, letter)
+    source = queue_of(services, letter).name
+    target = next(intake.dead_letters for intake in services.intakes if intake.queue.name == source)
     fifo = target.name.endswith(".fifo")
     target.send(
         _forwarded_body(services, letter),
         _attributes(letter),
-        # A group of its own: copies stay, and in the message's own group nothing behind them would ever be seen.
+        # In the message's own group a copy, which stays in the queue, would hide everything behind it.
         group=f"letter-{letter.id}" if fifo else None,
         deduplication_id=f"letter-{letter.id}-{letter.changed_at.timestamp():.6f}" if fifo else None,
     )
 
 
 def _forwarded_body(services: Services, letter: Letter) -> str:
-    """The message itself; the record for a key, and for a message that with its reasons would be too large for SQS."""
+    """Returns the message, or the record for a key and for a message that would be too large with its attributes."""
     body = letter.body
     if body is None or len(body.encode()) > MAX_BYTES - ATTRIBUTE_RESERVE_BYTES:
         return json.dumps({"kfm_letter": letter_record(services, letter)})
@@ -153,7 +165,7 @@ def _forwarded_body(services: Services, letter: Letter) -> str:
 
 
 def _attributes(letter: Letter) -> dict[str, str]:
-    """Why it is there, and as many of its own attributes as SQS has room for; the letter itself keeps them all."""
+    """Returns the reasons and as many of the message's own attributes as SQS allows; the letter keeps them all."""
     reasons = {
         LETTER_ATTRIBUTE: str(letter.id),
         "kfm-class": letter.triage,

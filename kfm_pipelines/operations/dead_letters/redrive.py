@@ -1,8 +1,8 @@
-"""Redrive: send dead letters back to where they came from, a few first, slowly, and stop when those fail again.
+"""Redrives dead letters: a few first, at a limited rate, stopping when those fail again.
 
-A message goes back to its own queue with its own body, attributes and FIFO group, so it has the identity it always
-had; a key becomes due again. Everything is written down before and after it is done, so a redrive that is interrupted
-goes on where it was, without sending anything twice.
+A message goes back to its own queue with its body, attributes and FIFO group, so it keeps its identity; a key becomes
+due again. Each step is recorded before and after it is done, so an interrupted redrive resumes without sending anything
+twice.
 """
 
 import time
@@ -15,9 +15,9 @@ from kfm_pipelines.errors import RedriveStopped, ServiceUnavailable, Terminal
 from kfm_pipelines.events.body import MAX_BYTES
 from kfm_pipelines.inbox.drain import MAX_DRAIN_SECONDS, drain
 from kfm_pipelines.inbox.parse import REDRIVE
-from kfm_pipelines.operations.dead_letters import redrives
+from kfm_pipelines.operations.dead_letters import redrive_tables
 from kfm_pipelines.operations.dead_letters.export import queue_of
-from kfm_pipelines.operations.dead_letters.redrives import IN_FLIGHT, UNDECIDED, RedriveItem
+from kfm_pipelines.operations.dead_letters.redrive_tables import IN_FLIGHT, UNDECIDED, RedriveItem
 from kfm_pipelines.operations.dead_letters.tables import Letter, LetterFilter, find_letters, read_letter
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
@@ -27,12 +27,10 @@ POLL_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RedriveProgress:
-    """Where a redrive is: how many are sent, and what came of them."""
-
-    total: int
-    sent: int
-    succeeded: int
-    failed: int
+    total: int = 0
+    sent: int = 0
+    succeeded: int = 0
+    failed: int = 0
 
     @property
     def decided(self) -> int:
@@ -41,7 +39,7 @@ class RedriveProgress:
 
 @dataclass(frozen=True, slots=True)
 class RedriveOptions:
-    """How a redrive is carried out. `work` does the work on what arrived, where no daemon does; `pause` waits."""
+    """`work` processes what has arrived, where no daemon does."""
 
     wait_seconds: float
     work: Callable[[], object] = lambda: None
@@ -50,7 +48,7 @@ class RedriveOptions:
 
 
 def describe(services: Services, letter: Letter) -> str:
-    """What redriving this letter would do, in one line."""
+    """Returns what redriving this letter would do, in one line."""
     if letter.body is None:
         return f"make the key {letter.key} due again, with all its attempts"
     queue = queue_of(services, letter).name
@@ -62,54 +60,58 @@ def describe(services: Services, letter: Letter) -> str:
 
 
 def begin(services: Services, letter_filter: LetterFilter, *, limit: int, canary: int, rate: float) -> str | None:
-    """Bind the letters to a redrive of their own; its id, or None when no open letter matches. RedriveStopped when a
-    dataset among them is killed: nothing would come of it, however long one waits."""
+    """Binds open letters to a new redrive and returns its id, or None when none matches. Raises RedriveStopped when a
+    dataset among them is killed, because its keys would never be decided."""
     _refuse_killed(services, find_letters(services.database, letter_filter, limit))
     redrive_id = f"r{uuid4().hex[:12]}"
-    bound = redrives.start_redrive(services.database, redrive_id, letter_filter, limit=limit, canary=canary, rate=rate)
+    bound = redrive_tables.start_redrive(
+        services.database, redrive_id, letter_filter, limit=limit, canary=canary, rate=rate
+    )
     return redrive_id if bound else None
 
 
 def _refuse_killed(services: Services, letters: Sequence[Letter]) -> None:
-    stopped = kill_switch.killed_datasets(services.database)
-    named = next((letter.dataset for letter in letters if letter.dataset in stopped), None)
+    killed = kill_switch.killed_datasets(services.database)
+    named = next((letter.dataset for letter in letters if letter.dataset in killed), None)
     if named is not None:
-        raise RedriveStopped(f"{stopped[named]}; release it first with `kfm unkill {named}`")
+        raise RedriveStopped(f"{killed[named]}; release it first with `kfm unkill {named}`")
 
 
 def run_redrive(services: Services, redrive_id: str, options: RedriveOptions) -> RedriveProgress:
-    """Send what is not sent yet, the canary first. RedriveStopped when the canary fails; ServiceUnavailable when
-    nothing was decided in time, after which the same redrive can be carried on."""
-    redrive = redrives.read_redrive(services.database, redrive_id)
+    """Sends what is not sent yet, the canary first. Raises RedriveStopped when the canary fails, and ServiceUnavailable
+    when letters are undecided after the wait; the redrive can then be resumed."""
+    redrive = redrive_tables.read_redrive(services.database, redrive_id)
     if redrive.state != "running":
         raise RedriveStopped(
             f"redrive {redrive_id} has ended: {redrive.state}{f', {redrive.note}' if redrive.note else ''}"
         )
-    items = redrives.items_of(services.database, redrive_id)
+    items = redrive_tables.items_of(services.database, redrive_id)
     _resolve_in_doubt(services, [item for item in items if item.state in IN_FLIGHT], options)
     first, rest = items[: redrive.canary], items[redrive.canary :]
     _send(services, redrive_id, first, redrive.rate, options)
     _wait_until_decided(services, redrive_id, first, options)
     failures = _failures(services, redrive_id, first)
     if failures:
-        dropped = redrives.end_redrive(services.database, redrive_id, "stopped", f"the canary failed: {failures[0]}")
+        dropped = redrive_tables.end_redrive(
+            services.database, redrive_id, "stopped", f"the canary failed: {failures[0]}"
+        )
         raise RedriveStopped(
             f"{len(failures)} of the first {len(first)} failed again, so {dropped} others were not sent: {failures[0]}"
         )
     _send(services, redrive_id, rest, redrive.rate, options)
     _wait_until_decided(services, redrive_id, rest, options)
-    redrives.end_redrive(services.database, redrive_id, "done", "")
+    redrive_tables.end_redrive(services.database, redrive_id, "done")
     return progress_of(services, redrive_id)
 
 
 def stop(services: Services, redrive_id: str) -> int:
-    """Give a redrive up where it is; return how many letters are open again."""
-    redrives.read_redrive(services.database, redrive_id)
-    return redrives.stop_redrive(services.database, redrive_id)
+    """Ends a redrive where it is and returns how many letters it reopened."""
+    redrive_tables.read_redrive(services.database, redrive_id)
+    return redrive_tables.end_redrive(services.database, redrive_id, "stopped", "stopped by hand", UNDECIDED)
 
 
 def progress_of(services: Services, redrive_id: str) -> RedriveProgress:
-    states = [state for state, _ in redrives.item_states(services.database, redrive_id).values()]
+    states = [state for state, _ in redrive_tables.item_states(services.database, redrive_id).values()]
     waiting = states.count("planned") + states.count("dropped")
     return RedriveProgress(len(states), len(states) - waiting, states.count("succeeded"), states.count("failed"))
 
@@ -117,7 +119,7 @@ def progress_of(services: Services, redrive_id: str) -> RedriveProgress:
 def _send(
     services: Services, redrive_id: str, items: Sequence[RedriveItem], rate: float, options: RedriveOptions
 ) -> None:
-    states = redrives.item_states(services.database, redrive_id)
+    states = redrive_tables.item_states(services.database, redrive_id)
     for item in items:
         if states[item.place][0] == "planned":
             _send_one(services, item)
@@ -128,38 +130,37 @@ def _send(
 def _send_one(services: Services, item: RedriveItem) -> None:
     letter = item.letter
     if letter.body is None:
-        redrives.make_key_due(services.database, item.token, str(letter.key))
+        redrive_tables.make_key_due(services.database, item.token, str(letter.key))
         return
     queue = queue_of(services, letter)
     fifo = queue.name.endswith(".fifo")
     attributes = _with_token(letter, item.token)
     if obstacle := _obstacle(letter, attributes):
-        redrives.fail_item(services.database, item.token, obstacle)
+        redrive_tables.fail_item(services.database, item.token, obstacle)
         return
-    if not redrives.mark_item(services.database, item.token, "sending", only_from=["planned"]):
-        return  # somebody else carries this redrive out as well, and was quicker
+    if not redrive_tables.mark_item(services.database, item.token, "sending", only_from=["planned"]):
+        return  # another process runs this redrive too, and was first
     try:
         queue.send(
             str(read_letter(services.database, letter.id).body),
             attributes,
             group=(letter.message_group or "kfm-letters") if fifo else None,
-            # Within five minutes of the first sending SQS would drop the same body without a word.
+            # Otherwise SQS would silently drop the same body within five minutes.
             deduplication_id=item.token if fifo else None,
             types=letter.attribute_types,
         )
     except Terminal as error:
-        redrives.fail_item(services.database, item.token, str(error))
+        redrive_tables.fail_item(services.database, item.token, str(error))
         return
-    redrives.mark_item(services.database, item.token, "sent", only_from=["sending"])
+    redrive_tables.mark_item(services.database, item.token, "sent", only_from=["sending"])
 
 
 def _with_token(letter: Letter, token: str) -> Mapping[str, str]:
-    """The attributes it came with, and ours."""
     return {**letter.attributes, REDRIVE: token}
 
 
 def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
-    """Why SQS would not take this message again; nothing when it would."""
+    """Returns why SQS would refuse this message, or an empty string."""
     if not letter.size:
         return "its message was not kept"
     if len(attributes) > MAX_ATTRIBUTES:
@@ -171,9 +172,8 @@ def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
 
 
 def _resolve_in_doubt(services: Services, items: Sequence[RedriveItem], options: RedriveOptions) -> None:
-    """An item left at `sending` was sent or not, and one left at `sent` may have been lost with its queue. If it is
-    there, it is in the queue or has arrived: so empty the queue and look. Only when the queue is empty and it has not
-    arrived is it sent again; should it turn up after all, its token shows that it is the same."""
+    """Finds out whether items left at `sending` or `sent` are under way: drains their queue until they arrive or it is
+    empty. Only then are they sent again; should one turn up after all, its token identifies it."""
     deadline = time.monotonic() + options.wait_seconds
     for item in items:
         queue = queue_of(services, item.letter)
@@ -181,33 +181,32 @@ def _resolve_in_doubt(services: Services, items: Sequence[RedriveItem], options:
             depth = queue.depth()
             drain(services, queue, budget_seconds=MAX_DRAIN_SECONDS)
             empty = depth.waiting + depth.in_flight == 0
-            if empty and redrives.mark_item(services.database, item.token, "planned", only_from=IN_FLIGHT):
+            if empty and redrive_tables.mark_item(services.database, item.token, "planned", only_from=IN_FLIGHT):
                 break
             if _has_arrived(services, item):
                 break
             if time.monotonic() > deadline:
                 raise ServiceUnavailable(
-                    f"letter {item.letter.id} may be in queue {queue.name} already, where others hold messages; "
-                    "resume this redrive when they are done"
+                    f"letter {item.letter.id} may already be in queue {queue.name}, where other consumers hold "
+                    "messages; resume this redrive when they are done"
                 )
             options.sleep(POLL_SECONDS)
 
 
 def _has_arrived(services: Services, item: RedriveItem) -> bool:
     redrive_id = item.token.rpartition(".")[0]
-    return redrives.item_states(services.database, redrive_id)[item.place][0] not in IN_FLIGHT
+    return redrive_tables.item_states(services.database, redrive_id)[item.place][0] not in IN_FLIGHT
 
 
 def _wait_until_decided(
     services: Services, redrive_id: str, items: Sequence[RedriveItem], options: RedriveOptions
 ) -> None:
-    """Until every one of the items is decided."""
     places = {item.place for item in items}
     deadline = time.monotonic() + options.wait_seconds
     while True:
         options.work()
-        redrives.settle_items(services.database, redrive_id)
-        states = redrives.item_states(services.database, redrive_id)
+        redrive_tables.settle_items(services.database, redrive_id)
+        states = redrive_tables.item_states(services.database, redrive_id)
         options.on_progress(progress_of(services, redrive_id))
         undecided = [place for place in places if states[place][0] in UNDECIDED]
         if not undecided:
@@ -215,11 +214,11 @@ def _wait_until_decided(
         if time.monotonic() > deadline:
             raise ServiceUnavailable(
                 f"{len(undecided)} of {len(places)} are sent but not decided after {options.wait_seconds:.0f} s; "
-                f"see that Dagster's daemon or `kfm work` runs, then `kfm dlq redrive --resume {redrive_id}`"
+                f"make sure Dagster's daemon or `kfm work` is running, then `kfm dlq redrive --resume {redrive_id}`"
             )
         options.sleep(POLL_SECONDS)
 
 
 def _failures(services: Services, redrive_id: str, items: Sequence[RedriveItem]) -> list[str]:
-    states = redrives.item_states(services.database, redrive_id)
+    states = redrive_tables.item_states(services.database, redrive_id)
     return [states[item.place][1] for item in items if states[item.place][0] == "failed"]

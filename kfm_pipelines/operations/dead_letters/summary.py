@@ -1,7 +1,6 @@
-"""A message in short, for records that more people read than the message itself: its shape and its safe values.
+"""Summarises a message for records that more people read than the message: its fields and their safe values.
 
-Whoever cannot say what a field is must not show it: numbers that could be coordinates, and fields whose names speak of
-places or secrets, are withheld. Belongs here: only that.
+Numbers that could be coordinates, and fields whose names suggest places or secrets, are withheld.
 """
 
 import json
@@ -23,7 +22,7 @@ _SENSITIVE_NAME = re.compile(
 
 
 def summarise_body(body: str) -> dict[str, object]:
-    """Size and, if it is JSON, the fields of a message, bounded in number, depth and length."""
+    """Returns the size and, for JSON, the fields of a message, bounded in number, depth and length."""
     described: dict[str, object] = {"bytes": len(body.encode("utf-8", "replace"))}
     try:
         document = read_body(body)

@@ -1,8 +1,4 @@
-"""Dead letters as an operator sees them: found by class, dataset, age or key, read in full, set aside.
-
-Belongs here: questions about letters and what a person does to one. Does not: how a failure becomes a letter
-(`dead_letters`).
-"""
+"""SQL over dead letters for operators: find, read, quarantine. `state.dead_letters` opens and closes letters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,8 +18,8 @@ LIVE_STATES = ("open", "redriving", "quarantined")
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter. `body` is the message as it came; None for a key, which has events instead, and empty where many
-    letters are looked at, or where the message was not kept. `size` is in bytes, 0 if it was not kept."""
+    """`body` is the original message: None for a key, and empty in lists or where it was not kept. `size` is in bytes,
+    0 if the message was not kept."""
 
     id: int
     source: str
@@ -53,7 +49,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which letters: every condition that is given must hold. A key may end in * for all that begin like it."""
+    """Conditions on letters, all of which must hold. A key may end in * to match any rest."""
 
     ids: tuple[int, ...] = ()
     triage: str | None = None
@@ -67,7 +63,7 @@ class LetterFilter:
         return {name: value for name, value in asdict(self).items() if value not in (None, (), [])}
 
 
-# Everything of a letter but its message, which may be a megabyte.
+# All columns except the message, which may be a megabyte.
 WITHOUT_BODY = """
     l.id, l.source, l.state, l.triage, l.error, l.reason, l.failure_stage, l.dataset, l.key, l.attempts, l.at,
     l.changed_at, l.closed_at, l.queue, CASE WHEN l.body IS NOT NULL THEN '' END AS body, octet_length(l.body) AS size,
@@ -84,7 +80,7 @@ CONDITIONS = """
     AND state = ANY(%(states)s)
 """
 
-# Not under way in a redrive: until that has decided, nobody else may move the letter.
+# Not in an undecided redrive, which alone may move the letter.
 IDLE_CONDITION = """
     NOT EXISTS (SELECT FROM kfm.redrive_items i WHERE i.letter = dead_letters.id
                 AND i.state IN ('planned', 'sending', 'sent', 'arrived'))
@@ -104,7 +100,6 @@ def filter_parameters(letter_filter: LetterFilter) -> dict[str, object]:
 
 
 def find_letters(database: Database, letter_filter: LetterFilter, limit: int) -> list[Letter]:
-    """The letters, oldest first."""
     rows = database.fetch(
         f"SELECT {WITHOUT_BODY} FROM kfm.dead_letters l WHERE {CONDITIONS} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
         {**filter_parameters(letter_filter), "limit": limit},
@@ -113,7 +108,6 @@ def find_letters(database: Database, letter_filter: LetterFilter, limit: int) ->
 
 
 def count_letters(database: Database, letter_filter: LetterFilter) -> dict[str, int]:
-    """How many there are of each class."""
     rows = database.fetch(
         f"SELECT triage, count(*) AS n FROM kfm.dead_letters WHERE {CONDITIONS} GROUP BY triage ORDER BY triage",  # noqa: S608 - a constant
         filter_parameters(letter_filter),
@@ -131,7 +125,7 @@ def read_letter(database: Database, letter: int) -> Letter:
 
 
 def check_open(database: Database, ids: Sequence[int]) -> None:
-    """LetterUnknown unless all of these are there and open: what a person named is not left out in silence."""
+    """Raises LetterUnknown unless all of these exist and are open."""
     states = states_of(database, ids)
     for letter in ids:
         if letter not in states:
@@ -147,7 +141,7 @@ def history_of(database: Database, letter: int) -> list[dict[str, Any]]:
 
 
 def quarantine(database: Database, letter_filter: LetterFilter, reason: str, limit: int) -> list[Letter]:
-    """Set letters aside for good: no redrive takes them, and their payload is kept."""
+    """Sets letters aside for good, out of reach of redrives. Their payload is kept."""
     with database.transaction() as connection:
         rows = connection.execute(
             f"""
@@ -169,17 +163,17 @@ def letter_from_row(row: Mapping[str, Any]) -> Letter:
 
 
 def find_unfiled(database: Database, limit: int) -> list[Letter]:
-    """Letters whose record in the store is missing or out of date."""
+    """Returns letters whose record in the store is missing or out of date, with their messages."""
     return _find_where(database, "filed_at IS NULL", limit)
 
 
 def find_unforwarded(database: Database, limit: int) -> list[Letter]:
-    """Open letters that are not in the dead-letter queue yet."""
+    """Returns open letters that are not in the dead-letter queue yet, with their messages."""
     return _find_where(database, "forwarded_at IS NULL AND state = 'open'", limit)
 
 
 def mark_filed(database: Database, letter: Letter) -> None:
-    """Its record is written; if it changed meanwhile, it will be written again."""
+    """Marks the record as written unless the letter has changed since."""
     database.execute(
         "UPDATE kfm.dead_letters SET filed_at = clock_timestamp() WHERE id = %(id)s AND changed_at = %(seen)s",
         {"id": letter.id, "seen": letter.changed_at},
@@ -198,7 +192,7 @@ def states_of(database: Database, ids: Sequence[int]) -> dict[int, str]:
 
 
 def _unknown_letter(letter: int) -> LetterUnknown:
-    return LetterUnknown(f"there is no dead letter {letter}; `kfm dlq list` shows those there are")
+    return LetterUnknown(f"there is no dead letter {letter}; `kfm dlq list --state all` lists them")
 
 
 def _find_where(database: Database, condition: str, limit: int) -> list[Letter]:

@@ -1,4 +1,4 @@
-"""The kill switch as two jobs that are started from the UI. They wait for no pool and go first in the run queue."""
+"""The kill switch as two jobs for the UI. They need no pool and go first in the run queue."""
 
 import dagster as dg
 from pydantic import Field
@@ -12,8 +12,6 @@ HIGHEST_PRIORITY = {PRIORITY_TAG: "100"}
 
 
 class KillSwitchConfig(dg.Config):
-    """Which switch, why and by whom; kept for ever."""
-
     dataset: str = Field(description="The dataset's name, like usgs/streamflow.")
     reason: str = Field(description="Why; shown wherever the dataset is.")
     by: str = Field(description="Your name: Dagster does not know who starts a run.")

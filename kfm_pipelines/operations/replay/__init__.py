@@ -1,4 +1,2 @@
-"""Replays: history done again, from a plan somebody has read, a few keys first, then the rest in batches.
-
-Belongs here: what a replay decides and remembers. Does not: asking Dagster for anything (`orchestration.replaying`).
-"""
+"""Replays: reruns history from a reviewed plan, a few keys first, then the rest in batches. Only `jobs` and `cli` talk
+to Dagster."""

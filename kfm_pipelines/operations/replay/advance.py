@@ -1,24 +1,24 @@
-"""Carrying a replay on, one step at a time: settle what was asked for, ask the gate, ask for the next batch.
+"""Advances a replay one step at a time: settles the last batch, consults the gate, asks for the next batch.
 
-Every step may be repeated, and may be the last one of its process: what was asked for is committed before it is asked,
-and what became of it is read from the write-ahead log. One process at a time carries a replay on (`replays.driving`).
-What happens around a replay is no failure of its keys: it is paused, and its note says what happened.
+A step may be repeated and may be interrupted anywhere: a batch is committed before Dagster is asked for it, and its
+outcomes are read from the write-ahead log. One process at a time advances a replay (`replays.lock_replay`). When
+something other than its keys goes wrong, the replay is paused with a note.
 """
 
 import logging
 import math
 from dataclasses import dataclass
-from enum import StrEnum
+from datetime import datetime
+from enum import Enum, auto
 from typing import Protocol
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import DatasetUnknown
-from kfm_pipelines.operations.replay import batches as replay_batches
-from kfm_pipelines.operations.replay import keys as replay_keys
-from kfm_pipelines.operations.replay.batches import ReplayBatch
+from kfm_pipelines.operations.replay import tables
 from kfm_pipelines.operations.replay.gate import KeyAttempts, ReplayGate, ReplayVerdict
 from kfm_pipelines.operations.replay.plan import config_changes_since_plan
-from kfm_pipelines.operations.replay.records import settle_replay, write_records
+from kfm_pipelines.operations.replay.status import settle_replay, write_records
+from kfm_pipelines.operations.replay.tables import ReplayBatch
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch, replays
 from kfm_pipelines.state.keys import keys_in_review
@@ -28,35 +28,33 @@ from kfm_pipelines.telemetry.traces.spans import mark_failed
 
 log = logging.getLogger(__name__)
 
-SYSTEM_ACTOR = "kfm"  # who acts when nobody does
+SYSTEM_ACTOR = "kfm"
 POLL_SECONDS = 2.0
-MAX_BATCHES_WITHOUT_PROGRESS = 3  # batches in a row that came to nothing
+MAX_BATCHES_WITHOUT_PROGRESS = 3
 
 
-class BatchStatus(StrEnum):
-    """What became of a batch."""
-
-    UNKNOWN = "unknown"  # nobody has heard of it
-    RUNNING = "going"
-    FINISHED = "over"
-    CANCELLED = "called off"
+class BatchStatus(Enum):
+    UNKNOWN = auto()  # never submitted, or its backfill was abandoned
+    RUNNING = auto()
+    FINISHED = auto()
+    CANCELLED = auto()
 
 
 class BatchRunner(Protocol):
-    """Whoever has batches carried out."""
+    """Runs batches."""
 
     def submit(self, dataset: Dataset, batch: ReplayBatch) -> None:
-        """Have it carried out; asked twice it is carried out once."""
+        """Starts the batch, once even if called twice."""
 
     def status(self, batch: ReplayBatch) -> BatchStatus: ...
 
     def cancel(self, batch: ReplayBatch) -> None:
-        """Have no more of it carried out than is under way."""
+        """Starts no more of the batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayStep:
-    """Where the replay stands after a step, and after how many seconds the next one is worth taking."""
+    """The replay after a step, and how long to wait before the next one."""
 
     replay: Replay
     wait_seconds: float = 0.0
@@ -66,108 +64,129 @@ class ReplayStep:
         return self.replay.state != "running"
 
 
-def advance(services: Services, replay: str, runner: BatchRunner) -> ReplayStep | None:
-    """One step; None when somebody else is at it."""
+def advance(services: Services, replay: str, runner: BatchRunner, now: datetime | None = None) -> ReplayStep | None:
+    """Takes one step. Returns None when another process holds the replay."""
     with replays.lock_replay(services.database, replay) as mine:
-        return take_step(services, replay, runner) if mine else None
+        return take_step(services, replay, runner, now) if mine else None
 
 
-def take_step(services: Services, replay_id: str, runner: BatchRunner) -> ReplayStep:
-    """By whoever drives the replay."""
-    replay = replays.read(services.database, replay_id)
-    settle_replay(services, replay)
-    batch = replay_batches.find_open_batch(services.database, replay.id)
-    if replay.state != "running":
-        return _close_last_batch(services, replay, batch, runner)
-    if stopped := kill_switch.killed_datasets(services.database).get(replay.dataset):
-        return _halt(services, replay, "paused", f"{stopped}; resume it when that is over")
-    if batch is None:
-        return _start_next_batch(services, replay, runner)
-    if runner.status(batch) is BatchStatus.UNKNOWN:
-        if note := _config_change_note(services, replay):
-            return _halt(services, replay, "paused", note)
-        _submit(services, batch, replay, runner)
-    return _follow_batch(services, replay, batch, runner)
+def take_step(services: Services, replay_id: str, runner: BatchRunner, now: datetime | None = None) -> ReplayStep:
+    """Takes one step; the caller holds the lock. Rates are measured by the database's clock unless `now` is given."""
+    return _Driver(services, runner, now).take_step(replays.read(services.database, replay_id))
 
 
-def _follow_batch(services: Services, replay: Replay, batch: ReplayBatch, runner: BatchRunner) -> ReplayStep:
-    """With a batch that was asked for."""
-    now, fate = replays.read(services.database, replay.id), runner.status(batch)
-    if fate is BatchStatus.RUNNING or (fate is BatchStatus.UNKNOWN and now.state == "running"):
-        return ReplayStep(now, POLL_SECONDS)
-    settle_replay(services, now)
-    stopped = kill_switch.killed_datasets(services.database).get(replay.dataset)
-    if now.state != "running":
-        return _close_last_batch(services, now, batch, runner)
-    replay_batches.end_batch(
-        services.database, batch, ignore_failures=stopped is not None or fate is BatchStatus.CANCELLED
-    )
-    if fate is BatchStatus.CANCELLED:
-        return _halt(services, now, "paused", f"its backfill {batch.backfill} was cancelled in Dagster")
-    if stopped:
-        return _halt(services, now, "paused", f"{stopped}; resume it when that is over")
-    return _start_next_batch(services, now, runner)
+@dataclass(frozen=True, slots=True)
+class _Driver:
+    services: Services
+    runner: BatchRunner
+    now: datetime | None
 
+    def take_step(self, replay: Replay) -> ReplayStep:
+        settle_replay(self.services, replay)
+        batch = tables.find_open_batch(self.services.database, replay.id)
+        if replay.state != "running":
+            return self._close_last_batch(replay, batch)
+        if note := self._kill_note(replay):
+            return self._halt(replay, "paused", note)
+        if batch is None:
+            return self._start_next_batch(replay)
+        if self.runner.status(batch) is BatchStatus.UNKNOWN:
+            if note := _config_change_note(self.services, replay):
+                return self._halt(replay, "paused", note)
+            self._submit(batch, replay)
+        return self._follow_batch(self._read(replay), batch)
 
-def _close_last_batch(services: Services, replay: Replay, batch: ReplayBatch | None, runner: BatchRunner) -> ReplayStep:
-    """Of one that is not carried on: what became of its last batch. One that nobody has heard of is kept for when a
-    pause is over."""
-    if batch is None:
+    def _follow_batch(self, replay: Replay, batch: ReplayBatch) -> ReplayStep:
+        status = self.runner.status(batch)
+        if status is BatchStatus.RUNNING or (status is BatchStatus.UNKNOWN and replay.state == "running"):
+            return ReplayStep(replay, POLL_SECONDS)
+        settle_replay(self.services, replay)
+        kill_note = self._kill_note(replay)
+        if replay.state != "running":
+            return self._close_last_batch(replay, batch)
+        cancelled = status is BatchStatus.CANCELLED
+        tables.end_batch(self.services.database, batch, ignore_failures=kill_note is not None or cancelled)
+        if cancelled:
+            return self._halt(replay, "paused", f"its backfill {batch.backfill} was cancelled in Dagster")
+        if kill_note:
+            return self._halt(replay, "paused", kill_note)
+        return self._start_next_batch(replay)
+
+    def _close_last_batch(self, replay: Replay, batch: ReplayBatch | None) -> ReplayStep:
+        """Ends the last batch of a replay that is not running. A paused replay keeps a batch that never started."""
+        if batch is None:
+            return ReplayStep(replay)
+        status = self.runner.status(batch)
+        ended = status in (BatchStatus.FINISHED, BatchStatus.CANCELLED)
+        if ended or (status is BatchStatus.UNKNOWN and replay.is_over):
+            settle_replay(self.services, replay)
+            tables.end_batch(self.services.database, batch, ignore_failures=status is not BatchStatus.FINISHED)
+            write_records(self.services, replay)
         return ReplayStep(replay)
-    fate = runner.status(batch)
-    if fate in (BatchStatus.FINISHED, BatchStatus.CANCELLED) or (fate is BatchStatus.UNKNOWN and replay.is_over):
-        settle_replay(services, replay)
-        replay_batches.end_batch(services.database, batch, ignore_failures=fate is not BatchStatus.FINISHED)
-        write_records(services, replay)
-    return ReplayStep(replay)
+
+    def _start_next_batch(self, replay: Replay) -> ReplayStep:
+        database = self.services.database
+        verdict = _judge_gate(self.services, replay)
+        tables.quarantine(database, replay.id, {one.key: one.reason for one in verdict.quarantined}, SYSTEM_ACTOR)
+        if verdict.stop_reason:
+            return self._halt(replay, "stopped", verdict.stop_reason)
+        counts = tables.count_states(database, replay.id)
+        if not counts.get("waiting"):
+            return self._halt(replay, "done", _summary(counts, tables.count_without_data(database, replay.id)))
+        if note := _pause_reason(self.services, replay) or _config_change_note(self.services, replay):
+            return self._halt(replay, "paused", note)
+        last = tables.seconds_since_batch(database, replay.id, self.now)
+        if last and (wait := rate_delay(replay.terms.rate, *last)) > 0:
+            return ReplayStep(replay, wait)
+        batch = tables.create_batch(database, replay.id, _batch_size(replay.terms), SYSTEM_ACTOR)
+        if batch is None:  # other runs hold the rest, or the replay is no longer running
+            return ReplayStep(self._read(replay), POLL_SECONDS)
+        self._submit(batch, replay)
+        return ReplayStep(self._read(replay))
+
+    def _submit(self, batch: ReplayBatch, replay: Replay) -> None:
+        self.runner.submit(self.services.datasets[replay.dataset], batch)
+        if self._read(replay).state == "cancelled":  # while the batch was being submitted
+            self.runner.cancel(batch)
+
+    def _halt(self, replay: Replay, state: str, note: str) -> ReplayStep:
+        """Ends or pauses the replay, writing its records first because no later step will."""
+        write_records(self.services, replay)
+        replays.move(self.services.database, replay.id, state, SYSTEM_ACTOR, to=state, only_from=["running"], note=note)
+        return ReplayStep(self._read(replay))
+
+    def _kill_note(self, replay: Replay) -> str | None:
+        killed = kill_switch.killed_datasets(self.services.database).get(replay.dataset)
+        return f"{killed}; resume it when that is over" if killed else None
+
+    def _read(self, replay: Replay) -> Replay:
+        return replays.read(self.services.database, replay.id)
 
 
-def _start_next_batch(services: Services, replay: Replay, runner: BatchRunner) -> ReplayStep:
-    database, terms = services.database, replay.terms
-    ruling = _judge_gate(services, replay)
-    replay_keys.quarantine(database, replay.id, {one.key: one.reason for one in ruling.quarantined}, SYSTEM_ACTOR)
-    if ruling.stop_reason:
-        return _halt(services, replay, "stopped", ruling.stop_reason)
-    counts = replay_keys.count_states(database, replay.id)
-    if not counts.get("waiting"):
-        return _halt(services, replay, "done", _summary(counts, replay_keys.count_without_data(database, replay.id)))
-    if note := _pause_reason(services, replay) or _config_change_note(services, replay):
-        return _halt(services, replay, "paused", note)
-    wait = _rate_delay(services, replay)
-    if wait > 0:
-        return ReplayStep(replay, wait)
-    batch = replay_batches.create_batch(database, replay.id, _batch_size(terms), SYSTEM_ACTOR)
-    if batch is None:  # other runs hold all that is left, or somebody has moved it
-        return ReplayStep(replays.read(database, replay.id), POLL_SECONDS)
-    _submit(services, batch, replay, runner)
-    return ReplayStep(replays.read(database, replay.id))
+def rate_delay(rate: float | None, keys: int, seconds: float) -> float:
+    """Returns how long to wait after a batch of `keys`, asked for `seconds` ago, to keep to `rate` keys a minute."""
+    return 0.0 if rate is None else max(0.0, keys / rate * 60 - seconds)
 
 
-def _submit(services: Services, batch: ReplayBatch, replay: Replay, runner: BatchRunner) -> None:
-    runner.submit(services.datasets[replay.dataset], batch)
-    if replays.read(services.database, replay.id).state == "cancelled":  # after the batch was written down
-        runner.cancel(batch)
+def _batch_size(terms: ReplayTerms) -> int:
+    """Returns at most a minute's worth of keys when there is a rate."""
+    return terms.batch if terms.rate is None else max(1, min(terms.batch, math.ceil(terms.rate)))
 
 
 def _pause_reason(services: Services, replay: Replay) -> str | None:
-    """It has had its time, or nothing comes of asking again."""
     box = replay.terms.time_box_seconds
     if box is not None and replays.seconds_since_start(services.database, replay.id) >= box:
         return f"its time box of {box:g} s is over"
-    if replay_batches.made_no_progress(services.database, replay.id, MAX_BATCHES_WITHOUT_PROGRESS):
-        return _no_progress_note(services, replay)
-    return None
-
-
-def _no_progress_note(services: Services, replay: Replay) -> str:
-    waiting = [one.key for one in replay_keys.keys_of(services.database, replay.id, states=["waiting"])]
+    if not tables.made_no_progress(services.database, replay.id, MAX_BATCHES_WITHOUT_PROGRESS):
+        return None
+    waiting = [one.key for one in tables.keys_of(services.database, replay.id, states=["waiting"])]
     in_review = keys_in_review(services.database, waiting)
     why = next(iter(in_review.values()), f"their runs say why, the first is that of {waiting[0]}")
     return f"its last {MAX_BATCHES_WITHOUT_PROGRESS} batches ended and none of their keys was worked on; {why}"
 
 
 def _config_change_note(services: Services, replay: Replay) -> str | None:
-    """What was agreed to is for one configuration, and it has to be that one until the last batch."""
+    """Checked before every batch: the plan was approved for one configuration."""
     try:
         changed = config_changes_since_plan(services, replay)
     except DatasetUnknown as error:
@@ -179,51 +198,26 @@ def _config_change_note(services: Services, replay: Replay) -> str | None:
 
 def _judge_gate(services: Services, replay: Replay) -> ReplayVerdict:
     database, terms = services.database, replay.terms
-    counts = replay_keys.count_states(database, replay.id)
-    tried = [
+    counts = tables.count_states(database, replay.id)
+    attempts = [
         KeyAttempts(one.key, one.attempts, one.outcome is not None, "" if one.outcome else one.why)
-        for one in replay_keys.attempted_keys(database, replay.id)
+        for one in tables.attempted_keys(database, replay.id)
     ]
     gate = ReplayGate(terms.max_attempts, terms.quarantine_percent)
-    spent = sum(not one.has_outcome and one.failures >= terms.max_attempts for one in tried)
+    exhausted = sum(not one.has_outcome and one.failures >= terms.max_attempts for one in attempts)
     about = {"kfm.replay_id": replay.id, "kfm.dataset": replay.dataset, "kfm.gate": "replay"}
     with (
         log_context(replay_id=replay.id, dataset=replay.dataset),
         services.telemetry.spans.span("replay_gate", about) as span,
     ):
-        ruling = gate.judge(tried, counts.get("quarantined", 0), more_to_come=counts.get("waiting", 0) > spent)
-        if ruling.stop_reason:
-            mark_failed(span, "red")
-        log.info(
-            "gate replay is %s; %d keys are set aside",
-            "red" if ruling.stop_reason else "green",
-            len(ruling.quarantined),
-        )
-    services.telemetry.metrics.count(
-        "gate_verdicts_total", gate="replay", verdict="red" if ruling.stop_reason else "green"
-    )
+        verdict = gate.judge(attempts, counts.get("quarantined", 0), more_to_come=counts.get("waiting", 0) > exhausted)
+        colour = "red" if verdict.stop_reason else "green"
+        if verdict.stop_reason:
+            mark_failed(span, colour)
+        log.info("gate replay is %s; %d keys are set aside", colour, len(verdict.quarantined))
+    services.telemetry.metrics.count("gate_verdicts_total", gate="replay", verdict=colour)
     services.telemetry.flush()
-    return ruling
-
-
-def _batch_size(terms: ReplayTerms) -> int:
-    """With a rate, no more at once than a minute's worth."""
-    return terms.batch if terms.rate is None else max(1, min(terms.batch, math.ceil(terms.rate)))
-
-
-def _rate_delay(services: Services, replay: Replay) -> float:
-    last = replay_batches.seconds_since_batch(services.database, replay.id)
-    if replay.terms.rate is None or last is None:
-        return 0.0
-    keys, seconds = last
-    return max(0.0, keys / replay.terms.rate * 60 - seconds)
-
-
-def _halt(services: Services, replay: Replay, state: str, note: str) -> ReplayStep:
-    """Its end, or a pause; with what it has cost so far written down first, since afterwards nobody comes by."""
-    write_records(services, replay)
-    replays.move(services.database, replay.id, state, SYSTEM_ACTOR, to=state, only_from=["running"], note=note)
-    return ReplayStep(replays.read(services.database, replay.id))
+    return verdict
 
 
 def _summary(counts: dict[str, int], without_data: int) -> str:

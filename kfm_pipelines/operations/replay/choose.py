@@ -1,4 +1,4 @@
-"""Which keys a replay is over, each with the reason why, or the reason why not. Pure."""
+"""Chooses the keys of a replay and gives the reason for each one taken or left out. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +21,13 @@ STATES = ("published", "failed", "unpublished")
 
 @dataclass(frozen=True, slots=True)
 class KeyFilter:
-    """Conditions on keys; all of them have to hold."""
+    """Conditions on keys, all of which must hold."""
 
     conditions: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> "KeyFilter":
-        """FIELD=VALUE each; ReplayRefused when one makes no sense."""
+        """Parses FIELD=VALUE conditions. Raises ReplayRefused for an invalid one."""
         return cls(tuple(_parse_condition(one) for one in texts))
 
     def matches(self, known: KnownKey) -> bool:
@@ -37,16 +37,13 @@ class KeyFilter:
         return [f"{field}={value}" for field, value in self.conditions]
 
 
-EVERY_KEY = KeyFilter()
-
-
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """What no key of a plan may be beyond."""
+    """What excludes keys from any plan."""
 
     watermark: datetime | None
     killed: str | None = None
-    laxer: Mapping[str, str] = field(default_factory=dict)  # why nothing may be made from the inputs of some keys
+    laxer: Mapping[str, str] = field(default_factory=dict)  # keys whose inputs may not be reused, and why
 
     def exclusion_reason(self, window_end: datetime) -> str | None:
         if self.killed:
@@ -58,17 +55,12 @@ class ReplayLimits:
         return None
 
 
-def choose_reproductions(known: Sequence[KnownKey], limits: ReplayLimits) -> list[PlannedKey]:
-    """For a reproduction: every key as it is."""
-    return [_plan_reproduction(one, limits) for one in known]
-
-
 def choose_upgrades(
     dataset: Dataset, known: Sequence[KnownKey], key_filter: KeyFilter, limits: ReplayLimits
 ) -> tuple[list[PlannedKey], list[NewKey]]:
-    """For an upgrade: each window that is published by another version, as a key of the declared one; and what is of
-    the declared version but was never published. Conditions are on what there is to upgrade; what is published of the
-    declared version is looked at in any case."""
+    """Plans each window published by another version as a key of the declared version, and each key of the declared
+    version that was never published. Returns the planned keys and the keys to create. The filter applies to what may
+    be upgraded; keys of the declared version that are published count in any case."""
     version = dataset.key.transform_version
     there = {one.key: one for one in known if one.version == version}
     sources: dict[str, KnownKey] = {}
@@ -88,7 +80,7 @@ def choose_upgrades(
 
 
 def _source_exclusion_reason(dataset: Dataset, known: KnownKey, limits: ReplayLimits) -> str | None:
-    """A key has one source, so what is not exactly its window would be a part of it that passes for the whole."""
+    """A key has a single source, so a source with another window would yield only part of the data."""
     window = window_of(known.window_start, dataset.key.window)
     if (window.start, window.end) != (known.window_start, known.window_end):
         return f"its window is not one {dataset.key.window}, as windows of {dataset.dataset} are now"
@@ -97,10 +89,13 @@ def _source_exclusion_reason(dataset: Dataset, known: KnownKey, limits: ReplayLi
     return limits.laxer.get(known.key)
 
 
-def _plan_reproduction(known: KnownKey, limits: ReplayLimits) -> PlannedKey:
+def plan_reproduction(known: KnownKey, limits: ReplayLimits) -> PlannedKey:
     left_out = limits.exclusion_reason(known.window_end)
     if left_out is None and known.revision is None:
-        left_out = f"{_inclusion_reason(known)}: there is nothing to reproduce; --mode upgrade makes it with what is declared now"
+        left_out = (
+            f"{_inclusion_reason(known)}: there is nothing to reproduce; --mode upgrade makes it with what is declared "
+            "now"
+        )
     return PlannedKey(known.key, left_out or _inclusion_reason(known), left_out=left_out is not None)
 
 
@@ -139,7 +134,7 @@ def _parse_condition(text: str) -> tuple[str, str]:
     field, equals, value = text.partition("=")
     if not equals or field not in FIELDS or not value:
         known = ", ".join(f"{name} ({meaning})" for name, meaning in FIELDS.items())
-        raise ReplayRefused(f"{text[:100]!r} is no condition; write FIELD=VALUE with one of {known}")
+        raise ReplayRefused(f"{text[:100]!r} is not a condition; write FIELD=VALUE, where FIELD is {known}")
     if (field == "state" and value not in STATES) or (field == "late" and value not in ("yes", "no")):
         raise ReplayRefused(f"{field} must be {FIELDS[field]}, not {value[:100]!r}")
     return field, value

@@ -1,5 +1,4 @@
-"""What a plan of a replay is made from: what is known of each key of a stretch of time, in a few statements for all of
-them together; and making keys for windows that have none."""
+"""SQL behind a plan: the known keys of a period and their average cost, and new keys for windows that have none."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from kfm_pipelines.state.revisions import Revision
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """What is known of one key. `declaration` is the digest of the one that made its current revision."""
+    """`declaration` is the digest of the declaration that produced the current revision."""
 
     key: str
     window_start: datetime
@@ -34,8 +33,6 @@ class KnownKey:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key to make."""
-
     key: str
     window_start: datetime
     window_end: datetime
@@ -43,7 +40,7 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class AverageUsage:
-    """What keys of a dataset have taken so far, on average; None where nothing was measured."""
+    """Average cost of the latest published keys of a dataset; None where nothing was measured."""
 
     keys: int
     usage: Usage
@@ -52,13 +49,13 @@ class AverageUsage:
 
 
 def known_keys(database: Database, dataset: str, start: datetime, end: datetime) -> list[KnownKey]:
-    """Those whose window begins in [start, end), in the order of time."""
+    """Returns the keys whose window begins in [start, end), oldest first."""
     rows = database.fetch(
         """
         WITH chosen AS (
             SELECT key, window_start, window_end, inputs_from FROM kfm.keys
             WHERE dataset = %(dataset)s AND window_start >= %(start)s AND window_start < %(end)s
-        ), told AS (
+        ), received AS (
             SELECT i.key, count(*) AS events, count(l.identity) AS late, array_agg(DISTINCT i.partition) AS partitions
             FROM kfm.inbox i JOIN chosen c ON c.key = i.key
                  LEFT JOIN kfm.late l ON l.identity = i.identity AND l.is_late
@@ -74,7 +71,7 @@ def known_keys(database: Database, dataset: str, start: datetime, end: datetime)
                f.key IS NOT NULL AS failed,
                coalesce(t.events, 0) AS events, coalesce(t.late, 0) AS late, t.partitions
         FROM chosen c LEFT JOIN published p ON p.key = c.key LEFT JOIN failed f ON f.key = c.key
-             LEFT JOIN told t ON t.key = c.key
+             LEFT JOIN received t ON t.key = c.key
              LEFT JOIN kfm.wal w ON w.key = p.key AND w.txn = p.txn AND w.step = 'compute'
         ORDER BY c.window_start, c.key
         """,
@@ -84,7 +81,7 @@ def known_keys(database: Database, dataset: str, start: datetime, end: datetime)
 
 
 def read_declaration_digest(database: Database, revision: Revision) -> str | None:
-    """The digest of the declaration of then; None where it was not kept."""
+    """Returns the digest of the declaration that produced a revision, or None where it was not kept."""
     rows = database.fetch(
         """
         SELECT detail #>> '{frozen,declaration}' AS digest FROM kfm.wal
@@ -96,7 +93,7 @@ def read_declaration_digest(database: Database, revision: Revision) -> str | Non
 
 
 def create_keys(database: Database, dataset: str, new_keys: Sequence[NewKey]) -> int:
-    """Make them, not due; how many there were none of before."""
+    """Creates keys that are not due, skipping those that exist; returns how many are new."""
     ordered = sorted(new_keys, key=lambda one: one.key)
     return database.execute(
         """
@@ -116,8 +113,8 @@ def create_keys(database: Database, dataset: str, new_keys: Sequence[NewKey]) ->
 
 
 def inherit_inputs(connection: Connection, replay: str, keys: Sequence[str]) -> None:
-    """Keys that are about to be made anew take the inputs of those they come from, or of where those have theirs from.
-    Only what is not published does: a release is never mixed with what came before it."""
+    """Points unpublished keys at the inputs of their source keys, or of where those took theirs from. A published key
+    keeps its own inputs, so a release is never mixed with an earlier one."""
     connection.execute(
         """
         UPDATE kfm.keys k SET inputs_from = coalesce(s.inputs_from, s.key)
@@ -131,7 +128,6 @@ def inherit_inputs(connection: Connection, replay: str, keys: Sequence[str]) -> 
 
 
 def read_average_usage(database: Database, dataset: str) -> AverageUsage:
-    """Of the latest publications: what their stages used, and how long a key took from its beginning to its end."""
     [row] = database.fetch(
         """
         WITH latest AS (

@@ -1,7 +1,7 @@
-"""A plan: which keys a replay is over and why, what it will cost, and the configuration it is for."""
+"""Plans a replay: its keys and why, the estimated cost, and the configuration it is approved for."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -13,13 +13,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy import estimate as energy_estimate
 from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.gates.expectations import suite_digest
-from kfm_pipelines.operations.replay.choose import (
-    EVERY_KEY,
-    KeyFilter,
-    ReplayLimits,
-    choose_reproductions,
-    choose_upgrades,
-)
+from kfm_pipelines.operations.replay.choose import KeyFilter, ReplayLimits, choose_upgrades, plan_reproduction
 from kfm_pipelines.operations.replay.eligible import KnownKey, create_keys, known_keys, read_average_usage
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.transforms import source_digest
@@ -32,7 +26,7 @@ from kfm_pipelines.watermarks.queries import read_watermark
 
 
 def snapshot_config(services: Services, dataset: Dataset, mode: Mode, declarations: Iterable[str]) -> dict[str, Any]:
-    """`declarations` are the digests of those that made what is to be reproduced."""
+    """Returns the configuration of a plan. `declarations` are the digests behind the revisions to reproduce."""
     governance = governance_of(services, dataset)
     policy, suites = governance.policy, (dataset.quality.suite, dataset.quality.deep_suite)
     software = environment_facts()
@@ -59,20 +53,15 @@ def snapshot_config(services: Services, dataset: Dataset, mode: Mode, declaratio
 
 
 def config_changes_since_plan(services: Services, replay: Replay) -> list[str]:
-    """Which parts of the configuration are not what the plan was for, by name."""
-    dataset = services.datasets[replay.dataset]
-    now = snapshot_config(services, dataset, replay.mode, replay.config["declarations"])
-    return changed_parts(dict(replay.config), now)
-
-
-def changed_parts(planned: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Which parts are not what they were, by name."""
+    """Returns the names of the parts of the configuration that differ from the plan."""
+    dataset, planned = services.datasets[replay.dataset], replay.config
+    now = snapshot_config(services, dataset, replay.mode, planned["declarations"])
     return sorted(name for name in {*planned, *now} if planned.get(name) != now.get(name))
 
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """For so many keys. None is unknown."""
+    """The estimated cost of `keys` keys; None is unknown."""
 
     keys: int
     measured_keys: int
@@ -85,28 +74,20 @@ class CostEstimate:
     sources: tuple[str, ...]
 
     def as_document(self) -> dict[str, Any]:
-        return {
-            "keys": self.keys,
-            "measured_keys": self.measured_keys,
-            "cpu_seconds": _round_digits(self.cpu_seconds),
-            "wall_seconds": _round_digits(self.wall_seconds),
-            "bytes": None if self.bytes is None else round(self.bytes),
-            "energy_ws": _round_digits(self.energy_ws),
-            "carbon_grams": _round_digits(self.carbon_grams),
-            "cost_usd": _round_digits(self.cost_usd),
-            "sources": list(self.sources),
+        rounded = {
+            name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in asdict(self).items()
         }
+        return {**rounded, "bytes": None if self.bytes is None else round(self.bytes), "sources": list(self.sources)}
 
 
 def estimate_cost(services: Services, dataset: str, keys: int) -> CostEstimate:
     coefficients = energy_estimate.load_coefficients(services.settings.resources)
     past = read_average_usage(services.database, dataset)
-    cpu_seconds = _scale(past.usage.cpu_seconds, keys)
     energy = energy_estimate.estimate(coefficients, past.usage)
     return CostEstimate(
         keys=keys,
         measured_keys=past.keys,
-        cpu_seconds=cpu_seconds,
+        cpu_seconds=_scale(past.usage.cpu_seconds, keys),
         wall_seconds=_scale(past.wall_seconds, keys),
         bytes=_scale(past.bytes, keys),
         energy_ws=_scale(energy.watt_seconds, keys),
@@ -120,19 +101,15 @@ def _scale(average: float | None, keys: int) -> float | None:
     return None if average is None else average * keys
 
 
-def _round_digits(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
-
-
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What somebody wants replayed: windows that begin in [start, end), and the conditions on their keys."""
+    """The windows that begin in [start, end), and conditions on their keys."""
 
     dataset: str
     start: datetime
     end: datetime
     mode: Mode = "reproduce"
-    key_filter: KeyFilter = EVERY_KEY
+    key_filter: KeyFilter = field(default_factory=KeyFilter)
     tolerance: Tolerance | None = None
 
     def as_document(self) -> dict[str, Any]:
@@ -164,10 +141,10 @@ class Plan:
 
 
 def make_plan(services: Services, request: ReplayRequest, actor: str) -> Plan:
-    """Plan it and keep the plan; nothing is asked of anybody. ReplayRefused when there is nothing to replay."""
+    """Stores a plan without running anything. Raises ReplayRefused when there is nothing to replay."""
     dataset = services.datasets[request.dataset]
     if request.start >= request.end:
-        raise ReplayRefused(f"nothing begins from {request.start.isoformat()} and before {request.end.isoformat()}")
+        raise ReplayRefused(f"--from {request.start.isoformat()} is not before --to {request.end.isoformat()}")
     known = known_keys(services.database, request.dataset, request.start, request.end)
     wanted = [one for one in known if request.key_filter.matches(one)]
     keys = _choose_keys(services, dataset, request, known)
@@ -196,8 +173,8 @@ def _choose_keys(
     stopped = kill_switch.killed_datasets(services.database).get(request.dataset)
     bounds = ReplayLimits(read_watermark(services.database, request.dataset), str(stopped) if stopped else None)
     if request.mode == "reproduce":
-        wanted = [one for one in known if request.key_filter.matches(one)]
-        return _exclude_changed(services, dataset, choose_reproductions(wanted, bounds))
+        planned = [plan_reproduction(one, bounds) for one in known if request.key_filter.matches(one)]
+        return _exclude_changed(services, dataset, planned)
     laxer = laxer_policies(services, dataset, [one.key for one in known])
     chosen, new = choose_upgrades(dataset, known, request.key_filter, replace(bounds, laxer=laxer))
     create_keys(services.database, request.dataset, new)
@@ -205,7 +182,7 @@ def _choose_keys(
 
 
 def _exclude_changed(services: Services, dataset: Dataset, keys: Sequence[PlannedKey]) -> list[PlannedKey]:
-    """Without those whose configuration has changed since: they could not come out the same."""
+    """Leaves out keys whose configuration has changed, because they would not come out the same."""
     changes = configuration_changes(services, dataset, [one.key for one in keys if not one.left_out])
     return [
         replace(one, left_out=True, why=f"cannot be reproduced: {'; '.join(changes[one.key])}")
@@ -220,7 +197,7 @@ def _nothing_to_replay_note(
 ) -> str:
     when = f"from {request.start.isoformat()} to {request.end.isoformat()}"
     if not known:
-        return f"no key of {request.dataset} is known {when}; --register makes keys of what is in the bucket"
+        return f"no key of {request.dataset} is known {when}; --register creates keys from the bucket"
     if not matching:
-        return f"none of the {len(known)} keys of {request.dataset} {when} is one that --where asks for"
+        return f"none of the {len(known)} keys of {request.dataset} {when} matches --where"
     return f"none of {len(keys)} keys {when} can be replayed; the first, {keys[0].key}: {keys[0].why}"

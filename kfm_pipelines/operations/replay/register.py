@@ -1,27 +1,30 @@
-"""Windows of history that no event has named: keys for all of them, from what lies in the bucket now."""
+"""Creates keys for windows no event has named, from what is in the bucket now."""
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from kfm_pipelines.aws.clients import s3_client
+from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import MessageRefused, ReplayRefused
 from kfm_pipelines.events import IngestEvent, key_of, resolve_event, window_of
+from kfm_pipelines.events.notice import ObjectNotice
+from kfm_pipelines.events.shapes.s3_objects import S3Object, s3_notice
 from kfm_pipelines.inbox.register import register_events
-from kfm_pipelines.operations.replay.bucket_listing import list_objects
 from kfm_pipelines.operations.replay.eligible import NewKey, create_keys
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
 
-# A definition with more partitions than that makes Dagster's pages slow.
-MAX_WINDOWS = 50_000
+MAX_WINDOWS = 50_000  # more partitions in one definition make Dagster's pages slow
+LISTING_SHAPE = "s3-listing"
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationResult:
-    """What was found in the bucket, what of it was new, and the keys of all windows, sorted."""
+    """Objects found, events that were new, the sorted keys of all windows, and how many of those were new."""
 
     objects: int
     events: int
@@ -32,8 +35,8 @@ class RegistrationResult:
 def register_windows(
     services: Services, dataset: Dataset, start: datetime, end: datetime, actor: str
 ) -> RegistrationResult:
-    """Every window that begins in [start, end) gets a key, also one without an object. The bucket is listed once. Who
-    did this is in the audit before it is done, whatever becomes of the plan."""
+    """Gives every window that begins in [start, end) a key, with or without an object, and lists the bucket once. The
+    audit entry is written first."""
     windows = list(_windows(dataset, start, end))
     _record_audit(services, dataset, windows, actor)
     found = [one for one in _list_events(services, dataset) if start <= one[0].window_start < end]
@@ -53,32 +56,28 @@ def _record_audit(services: Services, dataset: Dataset, windows: Sequence[NewKey
 
 def _windows(dataset: Dataset, start: datetime, end: datetime) -> Iterator[NewKey]:
     try:
-        yield from _windows_between(dataset, start, end)
+        window = window_of(start, dataset.key.window)
+        if window.start < start:
+            window = window_of(window.end, dataset.key.window)
+        for _ in range(MAX_WINDOWS):
+            if window.start >= end:
+                return
+            yield NewKey(str(key_of(dataset, window)), window.start, window.end)
+            window = window_of(window.end, dataset.key.window)
     except ValueError as error:
         raise ReplayRefused(f"{error}; register up to an earlier time") from None
-
-
-def _windows_between(dataset: Dataset, start: datetime, end: datetime) -> Iterator[NewKey]:
-    window = window_of(start, dataset.key.window)
-    if window.start < start:
-        window = window_of(window.end, dataset.key.window)
-    number = 0
-    while window.start < end:
-        number += 1
-        if number > MAX_WINDOWS:
-            raise ReplayRefused(f"more than {MAX_WINDOWS} windows of one {dataset.key.window}; register them in parts")
-        yield NewKey(str(key_of(dataset, window)), window.start, window.end)
-        window = window_of(window.end, dataset.key.window)
+    if window.start < end:
+        raise ReplayRefused(f"more than {MAX_WINDOWS} windows of one {dataset.key.window}; register them in parts")
 
 
 def _list_events(services: Services, dataset: Dataset) -> Iterator[tuple[IngestEvent, str]]:
-    """The objects that a notification would make events of, each with what is archived in its place."""
-    for notice in list_objects(dataset.input.bucket, dataset.input.prefix):
+    """Yields each object as the event its notification would be, with the JSON archived in place of a message."""
+    for notice in _list_objects(dataset.input.bucket, dataset.input.prefix):
         try:
             event = resolve_event(notice, services.datasets)
-        except MessageRefused:  # as its notification would be, but nobody has sent one
+        except MessageRefused:  # its notification would be refused too, but nobody sent one
             continue
-        said = {
+        archived = {
             "shape": notice.shape,
             "bucket": notice.bucket,
             "key": notice.object_key,
@@ -87,4 +86,18 @@ def _list_events(services: Services, dataset: Dataset) -> Iterator[tuple[IngestE
             "size": notice.size,
             "last_modified": notice.event_time.isoformat(),
         }
-        yield event, json.dumps(said, sort_keys=True)
+        yield event, json.dumps(archived, sort_keys=True)
+
+
+def _list_objects(bucket: str, prefix: str) -> Iterator[ObjectNotice]:
+    """Yields current object versions, a thousand per request. Skips deleted objects and names no notice could have."""
+    pages = s3_client().get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
+    with translate_aws_errors(f"listing s3://{bucket}/{prefix}"):
+        for version in (version for page in pages for version in page.get("Versions", ()) if version["IsLatest"]):
+            stored = S3Object(
+                bucket, version["Key"], version.get("ETag"), version.get("VersionId"), version["Size"], None
+            )
+            try:
+                yield s3_notice(LISTING_SHAPE, "created", stored, version["LastModified"])
+            except MessageRefused:
+                continue

@@ -1,16 +1,28 @@
-"""Where replays stand, for people and programs to read."""
+"""The state of replays for people and programs, and one cost and outcome record per key, in the database and as lines
+in the store."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from kfm_pipelines.energy.estimate import UNKNOWN
-from kfm_pipelines.energy.ledger import replay_totals, total_cpu_seconds
-from kfm_pipelines.operations.replay import batches
-from kfm_pipelines.operations.replay import keys as replay_keys
-from kfm_pipelines.operations.replay.records import settle_replay
+from kfm_pipelines.energy.ledger import (
+    EnergyTotal,
+    key_totals_of_replay,
+    replay_totals,
+    total_cpu_seconds,
+    total_energy,
+)
+from kfm_pipelines.operations.replay import tables
+from kfm_pipelines.operations.replay.tables import KeyState
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import replays
 from kfm_pipelines.state.replays import Replay
+from kfm_pipelines.stores.layout import replay_records
+
+MAX_FAULTS = 3
+RECORDED_STATES = ("done", "quarantined", "asked", "waiting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +30,7 @@ class ReplayStatus:
     replay: Replay
     states: dict[str, int]
     outcomes: dict[str, int]
-    without_data: int  # of what is done
+    without_data: int  # among the keys that are done
 
     @property
     def total(self) -> int:
@@ -52,26 +64,26 @@ class ReplayStatus:
 
 
 def read_replay_status(services: Services, replay_id: str) -> ReplayStatus:
-    """As it is now: what the log says of its keys counts, also when nobody carries it on."""
+    """Returns the current state, after copying outcomes from the log even when nothing advances the replay."""
     replay = replays.read(services.database, replay_id)
-    if not replay.is_over or batches.find_open_batch(services.database, replay_id):
+    if not replay.is_over or tables.find_open_batch(services.database, replay_id):
         settle_replay(services, replay)
     return ReplayStatus(
         replay,
-        replay_keys.count_states(services.database, replay_id),
-        replay_keys.count_outcomes(services.database, replay_id),
-        replay_keys.count_without_data(services.database, replay_id),
+        tables.count_states(services.database, replay_id),
+        tables.count_outcomes(services.database, replay_id),
+        tables.count_without_data(services.database, replay_id),
     )
 
 
 def read_replay_details(services: Services, replay_id: str) -> dict[str, Any]:
-    """Its batches, its log, what is in quarantine, what the first keys came to, and what it has cost."""
-    keys = replay_keys.keys_of(services.database, replay_id)
+    """Returns the batches, the log, quarantined keys, canary results and cost of a replay."""
+    keys = tables.keys_of(services.database, replay_id)
     spent = replay_totals(services.database, replay_id)
     estimated = next((one.energy for one in spent if one.energy.method == "estimated"), UNKNOWN)
     return {
         "canary": [{"key": one.key, **(one.comparison or {})} for one in keys if one.canary],
-        "batches": batches.batches_of(services.database, replay_id),
+        "batches": tables.batches_of(services.database, replay_id),
         "quarantined": [
             {"key": one.key, "attempts": one.attempts, "reason": one.why} for one in keys if one.state == "quarantined"
         ],
@@ -80,4 +92,47 @@ def read_replay_details(services: Services, replay_id: str) -> dict[str, Any]:
         "carbon_grams_estimated": estimated.carbon_grams,
         "energy": [asdict(one.energy) for one in spent],
         "moves": replays.moves_of(services.database, replay_id),
+    }
+
+
+def settle_replay(services: Services, replay: Replay) -> None:
+    """Copies outcomes from the log to the keys. Writes the records too unless the replay is running, because then its
+    end will."""
+    if tables.settle_keys(services.database, replay.id) and replay.state != "running":
+        write_records(services, replay)
+
+
+def write_records(services: Services, replay: Replay) -> None:
+    """Rewrites the record of every key that was tried."""
+    spent = key_totals_of_replay(services.database, replay.id)
+    failures = tables.read_failure_reasons(services.database, replay.id)
+    records = {
+        one.key: _key_record(replay, one, failures.get(one.key), spent.get(one.key, ()))
+        for one in tables.keys_of(services.database, replay.id, states=RECORDED_STATES)
+        if one.batch is not None or one.canary
+    }
+    tables.record_telemetry(services.database, replay.id, records)
+    lines = [json.dumps(record, sort_keys=True) + "\n" for record in records.values()]
+    services.store.write(replay_records(replay.id), "".join(lines).encode())
+
+
+def _key_record(
+    replay: Replay, key_state: KeyState, failure: str | None, spent: Sequence[EnergyTotal]
+) -> dict[str, Any]:
+    energy = total_energy(spent)
+    faults = (key_state.comparison or {}).get("faults", [])  # of a canary key
+    return {
+        "replay_id": replay.id,
+        "key": key_state.key,
+        "outcome": key_state.outcome or ("REFUSED" if faults else None),
+        "previous_attempts": key_state.attempts,
+        "validation_fail_reason": failure
+        or (key_state.why if key_state.attempts else None)
+        or "; ".join(faults[:MAX_FAULTS])
+        or None,
+        "cpu_seconds": total_cpu_seconds(spent),
+        "energy_method": energy.method,
+        "energy_cost_ws": energy.watt_seconds,
+        "carbon_grams_estimated": energy.carbon_grams,
+        "cost_usd_estimated": energy.cost_usd,
     }

@@ -11,8 +11,8 @@ from kfm_pipelines.console.output import console, format_time, json_option, prin
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.operations.dead_letters.redrives import running_redrives
-from kfm_pipelines.operations.dead_letters.remedies import findings_with_remedies
+from kfm_pipelines.operations.dead_letters.export import findings_with_remedies
+from kfm_pipelines.operations.dead_letters.redrive_tables import running_redrives
 from kfm_pipelines.operations.status.last_hour import display_last_hour, last_hour
 from kfm_pipelines.operations.status.tables import (
     datasets_overview,

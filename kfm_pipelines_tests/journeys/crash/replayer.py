@@ -7,8 +7,8 @@ import signal
 import sys
 
 from kfm_pipelines.definitions import build_definitions
-from kfm_pipelines.operations.replay import advance, batches, commands, first_keys, records
-from kfm_pipelines.operations.replay.backfills import LocalBatchRunner, run_in_process
+from kfm_pipelines.operations.replay import advance, commands, first_keys, tables
+from kfm_pipelines.operations.replay.jobs import LocalBatchRunner, run_in_process
 from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
@@ -18,10 +18,10 @@ from kfm_pipelines_tests.journeys.crash import killer
 from kfm_pipelines_tests.journeys.crash.killer import Point
 
 STEPS: tuple[tuple[str, object, str], ...] = (
-    ("ask", batches, "create_batch"),
+    ("ask", tables, "create_batch"),
     ("run", LocalBatchRunner, "submit"),
-    ("settle", records, "settle_keys"),
-    ("end", batches, "end_batch"),
+    ("settle", tables, "settle_keys"),
+    ("end", tables, "end_batch"),
     ("records", advance, "write_records"),
     ("canary", first_keys, "record_canary"),
     ("move", replays, "move"),

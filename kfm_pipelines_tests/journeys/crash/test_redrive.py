@@ -69,7 +69,7 @@ def test_ctrl_c_stops_it_and_says_how_to_go_on(refused: Site) -> None:
     assert last == "stopped"
     assert "Traceback" not in stopped.err
     [redrive] = refused.fetch("SELECT id FROM kfm.redrives")
-    assert hint == f"redrive {redrive['id']} is not over; go on with `kfm dlq redrive --resume {redrive['id']}`"
+    assert hint == f"redrive {redrive['id']} is not finished; continue with `kfm dlq redrive --resume {redrive['id']}`"
     resumed = kfm(refused.environment, "dlq", "redrive", "--resume", redrive["id"], "--work", "--json")
     assert resumed.json == {"redrive": redrive["id"], "sent": LETTERS, "succeeded": LETTERS, "failed": 0}
     assert_all_went_once(refused)

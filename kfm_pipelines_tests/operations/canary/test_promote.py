@@ -1,4 +1,4 @@
-"""Promoting a candidate: repeatable from wherever it was stopped, and of exactly what was compared."""
+"""A promotion can be repeated from wherever it was stopped, and promotes exactly what was compared."""
 
 import io
 import json
@@ -13,9 +13,10 @@ from kfm_pipelines.gates.suites import suite_of
 from kfm_pipelines.operations.canary import promote as promotion
 from kfm_pipelines.operations.canary.candidate import load_canary_candidate
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
-from kfm_pipelines.operations.canary.promote import promote
+from kfm_pipelines.operations.canary.promote import promote, read_candidate_status
 from kfm_pipelines.producer.samples.streamflow import streamflow_table
 from kfm_pipelines_tests.fixtures.declarations import change
+from kfm_pipelines_tests.fixtures.runs.batches import publish
 from kfm_pipelines_tests.fixtures.runs.candidates import (
     CANARY,
     VERSION,
@@ -24,6 +25,7 @@ from kfm_pipelines_tests.fixtures.runs.candidates import (
     declared_now,
     try_candidate,
 )
+from kfm_pipelines_tests.fixtures.runs.replay import published_hours
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 
 STREAMFLOW = "usgs/streamflow"
@@ -32,8 +34,7 @@ COUNTED = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value
 
 def ready(site: Site) -> None:
     """One key was compared, and one is enough."""
-    site.put()
-    site.work()
+    published_hours(site, 1)
     CanaryRun(site.services, try_candidate(site, {**CANARY, "keys": 1}), "a run").compare([site.key()])
 
 
@@ -98,11 +99,14 @@ def test_a_promotion_during_an_outage_can_be_made_afterwards(
     assert promote(site.services, STREAMFLOW, actor="ana", reason="yes").to_version == VERSION
     assert declared_now(site).key.transform_version == VERSION
     site.put(1)
-    assert site.work() == {"keys": 1, "published": 1, "skipped": 0, "failed": 0}
+    site.drain()
+    new = site.key(1).replace("v1-0-0", VERSION)
+    publish(site.services, site.dataset, [new], "after")
+    assert site.fetch(f"SELECT revision FROM kfm.revisions WHERE key = '{new}'") == [{"revision": 1}]
 
 
 @pytest.mark.slow
-def test_what_cannot_be_done_or_was_not_compared_is_refused(site: Site) -> None:
+def test_promotion_is_refused_without_write_access_or_comparisons(site: Site) -> None:
     ready(site)
     in_the_way = declaration_path(site).parent / ".usgs-streamflow.yaml.promoted"
     in_the_way.mkdir()  # a folder that is read-only is no hindrance for root
@@ -130,7 +134,7 @@ def test_what_cannot_be_done_or_was_not_compared_is_refused(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_promoted_while_keys_of_the_version_before_are_on_their_way(site: Site) -> None:
+def test_promotion_is_refused_while_keys_of_the_current_version_are_unsettled(site: Site) -> None:
     ready(site)
     keys = site.services.database.execute
     keys(
@@ -156,7 +160,7 @@ def test_nothing_is_promoted_while_keys_of_the_version_before_are_on_their_way(s
     assert promote(site.services, STREAMFLOW, actor="ana", reason="now").to_version == VERSION
 
 
-def test_another_text_of_its_suite_is_another_candidate_and_is_what_judges_it(site: Site) -> None:
+def test_a_changed_suite_makes_another_candidate(site: Site) -> None:
     resources = site.services.settings.resources
     change(candidate_file(site), quality={"suite": "usgs-streamflow"})
     dataset = try_candidate(site)
@@ -180,7 +184,8 @@ def test_keys_without_rows_do_not_count(site: Site) -> None:
     empty = io.BytesIO()
     pq.write_table(streamflow_table(START).slice(0, 0), empty)
     site.put(data=empty.getvalue())
-    site.work()
+    site.drain()
+    publish(site.services, site.dataset, [site.key()], "empty")
     dataset = try_candidate(site, {**CANARY, "keys": 1})
     [one] = CanaryRun(site.services, dataset, "a run").compare([site.key()])
     assert (one.good, one.is_empty) == (True, True)
@@ -192,9 +197,9 @@ def test_keys_without_rows_do_not_count(site: Site) -> None:
     )
 
 
-def test_how_far_apart_the_two_are_is_told_only_where_nothing_is_reviewed(site: Site) -> None:
-    assert load_canary_candidate(site.services, try_candidate(site)).is_open
+def test_differences_are_reported_only_where_nothing_is_reviewed(site: Site) -> None:
+    assert read_candidate_status(site.services, try_candidate(site)).reports_differences
     change(candidate_file(site), review="required")
-    assert not load_canary_candidate(site.services, declared_now(site)).is_open
+    assert not read_candidate_status(site.services, declared_now(site)).reports_differences
     change(declaration_path(site), review="required")
-    assert not load_canary_candidate(site.services, declared_now(site)).is_open
+    assert not read_candidate_status(site.services, declared_now(site)).reports_differences

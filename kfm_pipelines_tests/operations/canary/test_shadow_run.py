@@ -1,4 +1,4 @@
-"""A candidate for sensitive data: masked like what is published, compared without a word about the data, kept shut."""
+"""A candidate for sensitive data is masked like what is published, compared without revealing data, and restricted."""
 
 import json
 from typing import Any
@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from kfm_pipelines.errors import DeclarationInvalid
-from kfm_pipelines.operations.canary.asset import comparison_record
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
+from kfm_pipelines.operations.canary.jobs import comparison_record
 from kfm_pipelines.operations.canary.promote import read_candidate_status
 from kfm_pipelines.operations.canary.tables import KeyComparison
 from kfm_pipelines.stages.compute.transforms import TRANSFORMS
@@ -26,7 +26,7 @@ SHADOW = f"work/restricted/shadow/heritage-sites/{KEY}/{VERSION}.parquet"
 
 
 def declare(register: Register, **changes: Any) -> None:
-    """The candidate is the declaration of now under another version, with these changes."""
+    """Writes a candidate that is the current declaration under another version, with these changes."""
     resources = register.site.services.settings.resources
     declared = resources / "datasets/heritage-sites.yaml"
     change(declared, canary=CANARY)
@@ -114,9 +114,9 @@ def test_a_candidate_is_masked_and_leaves_nothing_outside_the_restricted_tier(
     # What is published is public: with a difference from it anybody could tell the value it is a difference of.
     assert numbers_in({**more.report, "faults_in_all": None}) == []
     assert "percent" not in json.dumps(more.report)
-    told = {one["column"] for one in more.report["statistics"]}
-    assert "condition" in told
-    assert told.isdisjoint({"cell", "latitude", "longitude"})
+    reported = {one["column"] for one in more.report["statistics"]}
+    assert "condition" in reported
+    assert reported.isdisjoint({"cell", "latitude", "longitude"})
     assert read_candidate_status(site.services, register.dataset).largest_differences == []
     assert comparison_record(more).data["statistics"] == "beyond tolerance"
     assert site.tree("work").keys() == {SHADOW}
@@ -134,6 +134,6 @@ def test_a_candidate_is_masked_and_leaves_nothing_outside_the_restricted_tier(
     assert site.tree("work") == {}  # nor is anything left of what the one before it made
 
     assert site.tree("catalog", "objects", "processed") == published
-    said = str([same.report, more.report, unfit.report]) + caplog.text
+    text = str([same.report, more.report, unfit.report]) + caplog.text
     for value in ("Synthetic site", "14XX", "38.2", "-97.8", "Archaic", "somebody"):
-        assert value not in said
+        assert value not in text

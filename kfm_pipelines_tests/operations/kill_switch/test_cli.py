@@ -1,4 +1,4 @@
-"""`kfm kill` and `kfm unkill` as an operator types them, and where else it can be read that a dataset is killed."""
+"""`kfm kill` and `kfm unkill` as an operator types them, and where else a killed dataset is displayed."""
 
 import getpass
 
@@ -8,7 +8,7 @@ from kfm_pipelines.operations.doctor import diagnose
 from kfm_pipelines.operations.status.tables import datasets_overview
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines_tests.fixtures.runs.dispatch import make_due
-from kfm_pipelines_tests.fixtures.sites.command import Said, kfm
+from kfm_pipelines_tests.fixtures.sites.in_process import run_kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 DATASET = "usgs/streamflow"
@@ -20,48 +20,45 @@ def moves(site: Site) -> list[tuple[bool, str, str]]:
 
 @pytest.mark.slow
 def test_from_kill_to_unkill(site: Site) -> None:
-    def say(*arguments: str) -> Said:
-        return kfm(site.environment, *arguments)
-
     [key] = make_due(site, 0)
-    killed = say("kill", DATASET, "--reason", "wrong\x1b[2J\ndatum " + "x" * 600)
+    killed = run_kfm("kill", DATASET, "--reason", "wrong\x1b[2J\ndatum " + "x" * 600)
     assert (killed.code, killed.err) == (0, "")
-    assert killed.out == ("usgs/streamflow is killed: nothing of it is published until `kfm unkill`; 1 keys wait\n")
+    assert killed.out == ("usgs/streamflow is killed: nothing of it is published until `kfm unkill`; keys waiting: 1\n")
     [(_, actor, reason)] = moves(site)
     assert actor == getpass.getuser()
     assert reason.startswith("wrong [2J datum x")
     assert len(reason) == 500
     assert reason.endswith("…")
 
-    again = say("kill", DATASET, "--reason", "wrong datum", "--by", "ada", "--json")
+    again = run_kfm("kill", DATASET, "--reason", "wrong datum", "--by", "ada", "--json")
     assert again.json == {"dataset": DATASET, "killed": True, "keys_waiting": 1}
-    worked = say("work", "--once", "--json").json
+    worked = run_kfm("work", "--once", "--json").json
     assert (worked["keys"], worked["runs"], worked["killed"]) == (0, 0, {DATASET: 1})
 
-    whole = say("status").out
+    whole = run_kfm("status").out
     assert "KILLED     since" in whole
     assert "by ada: wrong datum; kfm unkill usgs/streamflow" in whole
-    shown = say("status", key)
-    assert "KILLED, nothing of usgs/streamflow is published: since" in shown.out
+    status = run_kfm("status", key)
+    assert "KILLED, nothing of usgs/streamflow is published: since" in status.out
     overview = datasets_overview(site.services.database)[DATASET]["killed"]
     assert (overview["actor"], overview["reason"]) == ("ada", "wrong datum")
     [finding] = [one for one in diagnose(site.services) if one.check == f"kill switch of {DATASET}"]
     assert finding.ok
     assert finding.found.endswith("by ada: wrong datum; 1 keys wait")
 
-    released = say("unkill", DATASET, "--reason", "mended", "--by", "ada")
-    assert released.out == "usgs/streamflow goes on: 1 keys are due, for the next run or `kfm work --once`\n"
-    twice = say("unkill", DATASET, "--reason", "mended", "--by", "ada")
-    assert (twice.code, twice.out) == (0, "usgs/streamflow was not killed; nothing is changed\n")
-    assert moves(site)[1:] == [(True, "ada", "wrong datum"), (False, "ada", "mended")]
+    released = run_kfm("unkill", DATASET, "--reason", "corrected", "--by", "ada")
+    assert released.out == "usgs/streamflow continues; keys due for the next run or `kfm work --once`: 1\n"
+    twice = run_kfm("unkill", DATASET, "--reason", "corrected", "--by", "ada")
+    assert (twice.code, twice.out) == (0, "usgs/streamflow was not killed; nothing has changed\n")
+    assert moves(site)[1:] == [(True, "ada", "wrong datum"), (False, "ada", "corrected")]
 
 
 @pytest.mark.slow
 def test_a_mistake_stops_nothing_and_is_one_sentence(site: Site) -> None:
-    unknown = kfm(site.environment, "kill", "usgs/streamflows", "--reason", "wrong datum")
+    unknown = run_kfm("kill", "usgs/streamflows", "--reason", "wrong datum")
     assert (unknown.code, unknown.out) == (1, "")
     assert unknown.err.startswith("kfm: dataset 'usgs/streamflows' is not declared and has no keys; declared: ")
-    unexplained = kfm(site.environment, "kill", DATASET, "--reason", " ")
+    unexplained = run_kfm("kill", DATASET, "--reason", " ")
     assert (unexplained.code, "it is empty" in unexplained.err) == (2, True)
     assert kill_switch.killed_datasets(site.services.database) == {}
 
@@ -71,5 +68,5 @@ def test_a_dataset_can_be_killed_while_its_declaration_is_broken(site: Site) -> 
     declaration = site.services.settings.resources / "datasets/usgs-streamflow.yaml"
     declaration.write_text("dataset: [")
 
-    assert kfm(site.environment, "kill", DATASET, "--reason", "wrong datum", "--json").json["killed"]
+    assert run_kfm("kill", DATASET, "--reason", "wrong datum", "--json").json["killed"]
     assert DATASET in kill_switch.killed_datasets(site.services.database)

@@ -1,4 +1,4 @@
-"""The first keys decide: a broken transform stops a replay before anything is asked for, a good one is published."""
+"""The canary decides: a broken transform stops a replay before its first batch, a good one is published."""
 
 import shutil
 
@@ -16,7 +16,7 @@ from kfm_pipelines.state.replays import ReplayTerms
 from kfm_pipelines_tests.fixtures.runs.candidates import candidate_file, declaration_path
 from kfm_pipelines_tests.fixtures.runs.replay import (
     PUBLISHED,
-    carried_on,
+    finished,
     key_states,
     moves,
     outcomes,
@@ -36,6 +36,7 @@ def raises(_: pa.Table) -> pa.Table:
     raise ValueError("38.79812345")
 
 
+@pytest.mark.slow
 def test_an_upgrade_is_tried_compared_and_published_as_new_keys(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = published_hours(site, 3)
     declaration_path(site).write_text(candidate_file(site).read_text())
@@ -54,7 +55,7 @@ def test_an_upgrade_is_tried_compared_and_published_as_new_keys(site: Site, monk
             (key, old, "of version v1-0-0, revision 1") for key, old in zip(new, keys, strict=True)
         ]
         tried = commands.start(site.services, plan.id, ReplayTerms(here=True, canary=2), "ana")
-        stopped = carried_on(site, plan.id)
+        stopped = finished(site, plan.id)
         assert [fault in "; ".join(one.faults) for one in tried] == [True, True]
         assert stopped.state == "stopped"
         assert stopped.note.startswith(f"2 of the first 2 keys are not good: {new[0]}: ")
@@ -68,7 +69,7 @@ def test_an_upgrade_is_tried_compared_and_published_as_new_keys(site: Site, monk
 
     plan = planned(site, 3, "upgrade")
     commands.start(site.services, plan.id, ReplayTerms(here=True, canary=2), "ana")
-    done = carried_on(site, plan.id)
+    done = finished(site, plan.id)
 
     assert (done.state, done.note) == ("done", "3 keys done")
     assert outcomes(site, plan.id) == {key: ["APPLIED"] for key in new}
@@ -86,6 +87,7 @@ def test_an_upgrade_is_tried_compared_and_published_as_new_keys(site: Site, monk
         planned(site, 3, "upgrade")
 
 
+@pytest.mark.slow
 def test_a_reproduction_that_does_not_come_out_the_same_publishes_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +105,6 @@ def test_a_reproduction_that_does_not_come_out_the_same_publishes_nothing(
     assert first.report["identical"]
     assert "more.parquet came after revision 1" in second.faults[0]
     assert replays.read(site.services.database, plan.id).state == "stopped"
-    told = {one["key"]: (one["outcome"], one["validation_fail_reason"]) for one in records(site, plan.id)}
-    assert told == {first.key: (None, None), second.key: ("REFUSED", second.faults[0])}
+    written = {one["key"]: (one["outcome"], one["validation_fail_reason"]) for one in records(site, plan.id)}
+    assert written == {first.key: (None, None), second.key: ("REFUSED", second.faults[0])}
     assert set(key_states(site, plan.id).values()) == {"waiting"}

@@ -1,4 +1,4 @@
-"""How the columns of two tables differ before any value is looked at: names, types, units and order."""
+"""Compares the columns of two tables by name, type, unit and order. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

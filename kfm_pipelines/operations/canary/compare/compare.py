@@ -1,7 +1,7 @@
-"""What a candidate made of a key next to what is published of it, and whether that is close enough.
+"""Compares a candidate's table with the published one, within a tolerance. Pure.
 
-Pure. What is said are names, counts and differences in percent, never a value of the data: nobody has reviewed what the
-candidate made. Of masked data even those say too much; whoever keeps them leaves them out.
+Results hold names, counts and percentages, never a value of the data, because nobody has reviewed it. For masked data
+even those reveal too much; `report` leaves them out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ class Comparison:
     identical: bool  # to the byte
     rows: RowChanges
     columns: tuple[ColumnChange, ...] = ()
-    statistics: tuple[Difference, ...] = ()  # those that are not zero, the largest first
+    statistics: tuple[Difference, ...] = ()  # without zeros, largest first
 
     @property
     def rows_percent(self) -> float:
@@ -34,11 +34,11 @@ class Comparison:
 
     @property
     def is_empty(self) -> bool:
-        """Neither has a row, so that they agree shows nothing."""
+        """Returns whether neither table has a row, so agreement proves nothing."""
         return not self.published_rows and not self.candidate_rows
 
     def faults(self, tolerance: Tolerance) -> tuple[str, ...]:
-        """What is beyond the tolerance, one sentence each."""
+        """Returns one sentence for each difference beyond the tolerance."""
         return (
             *self._row_faults(tolerance),
             *(str(change) for change in self.columns if not is_tolerated(change, tolerance)),
@@ -59,7 +59,6 @@ def compare(
     candidate_data: bytes,
     primary_key: Sequence[str],
 ) -> Comparison:
-    """The tables, the Parquet files they are in, and what tells one row from another."""
     counted = published.num_rows, candidate.num_rows, len(published_data), len(candidate_data)
     if published_data == candidate_data:
         return Comparison(*counted, identical=True, rows=RowChanges(published.num_rows))

@@ -1,10 +1,8 @@
-"""Which rows of two tables differ, value by value: what statistics cannot see, such as other texts or numbers that
-changed places.
+"""Compares the rows of two tables value by value, which finds what statistics miss, such as swapped values. Pure.
 
-Pure. Rows are matched by the primary key where it has no nulls and is unique in both tables. Where it is not, as when
-keys are withheld or given anew at each release, nobody can say which row became which; then the rows are compared
-without their order, as what one table has and the other has not. A value differs when it is not exactly the same;
-nothing is the same as nothing, and no number as no number.
+Rows are matched by the primary key where it is unique and without nulls in both tables. Otherwise, as when keys are
+withheld or newly assigned in each release, the tables are compared as bags of rows. Values must be exactly equal; null
+equals null and NaN equals NaN.
 """
 
 from collections.abc import Sequence
@@ -24,7 +22,7 @@ MAX_NAMED_COLUMNS = 5
 
 @dataclass(frozen=True, slots=True)
 class ChangedColumn:
-    """How many rows have another value in one column."""
+    """How many rows differ in one column."""
 
     column: str
     rows: int
@@ -32,14 +30,14 @@ class ChangedColumn:
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """Of `rows` in either table, those that only one has and those with another value in a column both have."""
+    """Rows that only one table has, and rows that differ in a shared column."""
 
     rows: int = 0
     added: int = 0
     removed: int = 0
     changed: int = 0
-    columns: tuple[ChangedColumn, ...] = ()  # those with any, the most first
-    matched: bool = True  # by the primary key; False: compared without their order
+    columns: tuple[ChangedColumn, ...] = ()  # most changed first
+    matched: bool = True  # by the primary key; if False, compared without order
 
     @property
     def percent(self) -> float:
@@ -55,14 +53,14 @@ class RowChanges:
 
 
 def row_changes(published: "pa.Table", candidate: "pa.Table", primary_key: Sequence[str]) -> RowChanges:
-    """The primary key is the declared one; it need not be in either table."""
+    """Compares by the declared primary key, which need not be in either table."""
     import pyarrow as pa
 
     names = [name for name in published.column_names if name in candidate.column_names]
     before, after = published.select(names), _cast_to_schema(candidate.select(names), published.schema)
     try:
         both = _match_rows(before, after, primary_key)
-    except pa.ArrowException:  # a kind of column that cannot be a key
+    except pa.ArrowException:  # a type that cannot be a key
         both = None
     if both is None:
         return _unmatched_changes(before, after)
@@ -71,7 +69,7 @@ def row_changes(published: "pa.Table", candidate: "pa.Table", primary_key: Seque
 
 
 def _cast_to_schema(candidate: "pa.Table", schema: "pa.Schema") -> "pa.Table":
-    """Columns of another type are compared by value where one can be had; where not, they stay as they are."""
+    """Casts columns of another type where possible, to compare them by value."""
     import pyarrow as pa
 
     for place, name in enumerate(candidate.column_names):
@@ -87,7 +85,7 @@ def _cast_to_schema(candidate: "pa.Table", schema: "pa.Schema") -> "pa.Table":
 def _match_rows(
     before: "pa.Table", after: "pa.Table", primary_key: Sequence[str]
 ) -> "tuple[pa.Table, pa.Table] | None":
-    """The rows that both have, in the same order; None when the key cannot say which those are."""
+    """Returns the shared rows in the same order, or None when the key cannot match them."""
     import numpy as np
     import pyarrow as pa
 
@@ -96,7 +94,7 @@ def _match_rows(
     keys, others = before.select(primary_key), after.select(primary_key)
     if not _is_key(keys):
         return None
-    if keys.equals(others):  # compute sorts rows, so mostly they are in the same order
+    if keys.equals(others):  # the usual case, because compute sorts rows
         return before, after
     if not _is_key(others):
         return None
@@ -139,7 +137,7 @@ def _difference_mask(
         return np.ones(len(before), dtype=bool)
     try:
         other = pc.fill_null(pc.not_equal(before, after), False)
-    except pa.ArrowNotImplementedError:  # no such comparison: a kind of column that is never declared
+    except pa.ArrowNotImplementedError:  # a type that is never declared
         return np.ones(len(before), dtype=bool)
     if pa.types.is_floating(before.type):
         neither = pc.and_(pc.fill_null(pc.is_nan(before), False), pc.fill_null(pc.is_nan(after), False))
@@ -149,13 +147,13 @@ def _difference_mask(
 
 
 def _unmatched_changes(before: "pa.Table", after: "pa.Table") -> RowChanges:
-    """Whole rows first, since numbers that changed places are in the same column as before; then which columns."""
-    # The number of a row in its release says nothing of the row: one more at the top gives all others another.
-    telling = [name for name in before.column_names if name != RECORD]
-    changed = _count_unmatched_rows(before.select(telling), after.select(telling))
+    """Compares whole rows first, because a column alone hides swapped values; then column by column."""
+    # Without the row number, which an additional row changes for all rows below it.
+    names = [name for name in before.column_names if name != RECORD]
+    changed = _count_unmatched_rows(before.select(names), after.select(names))
     columns = [
         ChangedColumn(format_name(name), _count_unmatched_rows(before.select([name]), after.select([name])))
-        for name in telling
+        for name in names
     ]
     more, fewer = max(after.num_rows - before.num_rows, 0), max(before.num_rows - after.num_rows, 0)
     most = max((one.rows for one in columns), default=0)
@@ -164,7 +162,7 @@ def _unmatched_changes(before: "pa.Table", after: "pa.Table") -> RowChanges:
 
 
 def _count_unmatched_rows(before: "pa.Table", after: "pa.Table") -> int:
-    """How many rows one of them has and the other has not, counted on the side that has more of them."""
+    """Counts the rows without a counterpart, on the side that has more of them."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -180,7 +178,7 @@ def _count_unmatched_rows(before: "pa.Table", after: "pa.Table") -> int:
     ]
     try:
         left = pa.concat_tables(sides).group_by(names).aggregate([("side", "sum")])["side_sum"]
-    except pa.ArrowNotImplementedError:  # no such comparison, as above
+    except pa.ArrowNotImplementedError:  # a type that is never declared
         return int(max(before.num_rows, after.num_rows))
     gone = pc.sum(pc.max_element_wise(left, 0)).as_py() or 0
     new = -(pc.sum(pc.min_element_wise(left, 0)).as_py() or 0)

@@ -1,12 +1,12 @@
-"""By how much the columns of two tables differ, as statistics.
+"""Compares the columns of two tables by statistics. Pure.
 
-Pure. A difference in percent is, of a column's
-- `missing` (null, NaN or infinite): percentage points between the two shares of rows;
-- `distinct` values: of the published number of them;
-- `mean`, `min`, `max`: of the published spread (max − min), so that degrees, kelvins and times are measured alike;
-- `stddev`: of the published one.
-Where what it would be measured by is zero, the published value's own magnitude takes its place, and where that is zero
-too, or one side has no value at all, anything different is 100 percent.
+Differences are in percent, relative to
+- `missing` (null, NaN or infinite): nothing, these are percentage points of rows;
+- `distinct`: the published number of distinct values;
+- `mean`, `min`, `max`: the published spread (max − min), so that degrees, kelvins and times compare alike;
+- `stddev`: the published one.
+Where that is zero, the published value itself is used; where that is zero too, or one side has no value, any difference
+counts as 100 percent.
 """
 
 import math
@@ -19,14 +19,12 @@ from kfm_pipelines.operations.canary.compare.columns import format_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROUNDING_ERROR_PERCENT = 1e-9  # percent: a sum in another order
-MAX_PERCENT = 1e6  # beyond it nobody wants the digits
+ROUNDING_ERROR_PERCENT = 1e-9  # from summing in another order
+MAX_PERCENT = 1e6  # more is not worth printing
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """By how much one measure of one column differs."""
-
     column: str
     measure: str
     percent: float
@@ -36,7 +34,7 @@ class Difference:
 
 
 def statistic_differences(published: "pa.Table", candidate: "pa.Table") -> Iterator[Difference]:
-    """Those that are not zero, of the columns both have."""
+    """Yields the nonzero differences of shared columns."""
     for name in published.column_names:
         if name in candidate.column_names:
             before, after = _column_statistics(published.column(name)), _column_statistics(candidate.column(name))
@@ -97,14 +95,14 @@ def _column_statistics(column: "pa.ChunkedArray") -> _ColumnStatistics:
     if len(finite) == 0:
         return _ColumnStatistics(*measured)
     ends = pc.min_max(finite).as_py()
-    # Times as microseconds are large: what they have in common is taken away before it is squared.
+    # Times in microseconds are too large to square, so subtract the minimum first.
     centred = pc.subtract(finite, pa.scalar(ends["min"]))
     mean, stddev = pc.mean(centred).as_py(), pc.stddev(centred, ddof=0).as_py()
     return _ColumnStatistics(*measured, ends["min"] + mean, ends["min"], ends["max"], stddev)
 
 
 def _as_floats(column: "pa.ChunkedArray") -> "pa.ChunkedArray | None":
-    """The column as floating point numbers: numbers, and times as what they count. None for everything else."""
+    """Returns numbers and times as floats, or None for other types."""
     import pyarrow as pa
 
     kind = column.type

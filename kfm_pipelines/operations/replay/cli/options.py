@@ -1,4 +1,4 @@
-"""How a replay is described on the command line: times, lengths of time, and how many keys to try first."""
+"""Options and argument types of `kfm replay`."""
 
 import math
 import re
@@ -16,8 +16,10 @@ by_option = click.option(
     type=StorableText(),
     default=user_name("--by"),
     show_default="your user name",
-    help="Who does this; in its log.",
+    help="Your name for the replay's log.",
 )
+here_option = click.option("--here", is_flag=True, help="Run it in this process, without a daemon.")
+replay_argument = click.argument("replay_id", metavar="ID", type=StorableText())
 
 
 class Instant(click.ParamType):  # type: ignore[type-arg]
@@ -30,21 +32,21 @@ class Instant(click.ParamType):  # type: ignore[type-arg]
             found = datetime.fromisoformat(str(value))
             return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no time; write 2025-12-04 or 2025-12-04T06:00Z", param, ctx)
+            self.fail(f"{value!r} is not a time; write 2025-12-04 or 2025-12-04T06:00Z", param, ctx)
 
 
 class NumberRange(click.FloatRange):
-    """A number in a range; "nan" is in none."""
+    """A number in a range, which excludes "nan"."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
-            self.fail(f"{value!r} is no number", param, ctx)
+            self.fail(f"{value!r} is not a number", param, ctx)
         return number
 
 
 class KeyCount(click.ParamType):  # type: ignore[type-arg]
-    """A number of keys, or a share of all like 5%; never none."""
+    """A positive number of keys, or a share of all keys like 5%."""
 
     name = "number"
 
@@ -52,24 +54,24 @@ class KeyCount(click.ParamType):  # type: ignore[type-arg]
         if not re.fullmatch(r"[0-9]{1,6}|[0-9]{1,2}(\.[0-9]+)?%|100%", str(value)):
             self.fail(f"{value!r} is neither a number of keys nor a share like 5%", param, ctx)
         if not float(str(value).rstrip("%")):
-            self.fail("at least one key is tried first", param, ctx)
+            self.fail("the canary needs at least 1 key", param, ctx)
         return str(value)
 
 
 def refuse_new_terms(replay_id: str, names: Sequence[str]) -> None:
-    """One that is under way goes on as was agreed when it was started."""
+    """Refuses options that a running replay took when it was started."""
     ctx = click.get_current_context()
     given = [name for name in sorted(names) if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise click.UsageError(
-            f"replay {replay_id} is under way and goes on under its own terms, without {options}; to change them "
-            "cancel it and plan what is left"
+            f"replay {replay_id} is running under its own terms, so {options} cannot be given; to change them, cancel "
+            "it and plan the rest"
         )
 
 
 def resolve_key_count(count: str, total: int) -> int:
-    """Of so many keys; of a share at least one."""
+    """Returns the number of keys, at least 1 for a share."""
     if count.endswith("%"):
         return max(1, math.ceil(float(count[:-1]) * total / 100))
     return int(count)

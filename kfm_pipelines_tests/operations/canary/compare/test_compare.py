@@ -166,11 +166,11 @@ def test_the_largest_difference_comes_first() -> None:
     assert percents[0] > 100
 
 
-def test_nothing_that_is_said_is_a_value_of_the_data() -> None:
+def test_no_value_of_the_data_is_in_a_comparison() -> None:
     published = computed(rows(2, site_name=["Hidden Spring", "Hidden Spring"], discharge_cfs=[123.456, 789.012]))
     candidate = computed(rows(2, site_name=["Secret Cave", "Hidden Spring"], discharge_cfs=[654.321, 777.888]))
     found = compared(candidate, published)
     assert found.statistics
-    said = repr(found) + " ".join(found.faults(EXACT))
+    text = repr(found) + " ".join(found.faults(EXACT))
     for value in ("Hidden", "Secret", "123.4", "789.0", "654.3", "777.8"):
-        assert value not in said
+        assert value not in text

@@ -25,7 +25,7 @@ def replaced(name: str, values: list[Any], table: pa.Table = PUBLISHED) -> pa.Ta
     return table.set_column(place, table.schema.field(name), pa.array(values, table.schema.field(name).type))
 
 
-def shown(found: RowChanges) -> tuple[int, int, int, dict[str, int], bool]:
+def counts(found: RowChanges) -> tuple[int, int, int, dict[str, int], bool]:
     return found.added, found.removed, found.changed, {one.column: one.rows for one in found.columns}, found.matched
 
 
@@ -40,7 +40,7 @@ def shown(found: RowChanges) -> tuple[int, int, int, dict[str, int], bool]:
 def test_what_no_statistic_sees_is_a_fault(name: str, values: list[Any], changed: int) -> None:
     found = compared(replaced(name, values))
     assert found.statistics == ()
-    assert shown(found.rows) == (0, 0, changed, {name: changed}, True)
+    assert counts(found.rows) == (0, 0, changed, {name: changed}, True)
     percent = 25 * changed
     assert found.faults(EXACT) == (f"{percent} % of the rows differ: 0 added, 0 removed, {changed} changed in {name}",)
     assert found.faults(Tolerance(changed_percent=percent)) == ()
@@ -51,7 +51,7 @@ def test_rows_that_only_one_has_count_as_changed() -> None:
     """As many rows as before, and yet one is another."""
     found = compared(replaced("site_no", ["06866500", "06866501", "06866502", "07140000"]))
     assert found.rows_percent == 0
-    assert shown(found.rows) == (1, 1, 0, {}, True)
+    assert counts(found.rows) == (1, 1, 0, {}, True)
     assert (found.rows.rows, found.rows.percent) == (5, 40.0)
     assert found.faults(EXACT) == ("40 % of the rows differ: 1 added, 1 removed, 0 changed",)
 
@@ -59,7 +59,7 @@ def test_rows_that_only_one_has_count_as_changed() -> None:
 def test_another_order_is_no_change() -> None:
     backwards = PUBLISHED.take([3, 2, 1, 0])
     assert compared(backwards).faults(EXACT) == ()
-    assert shown(row_changes(PUBLISHED, replaced("qualifier", ["P", "P", "P", "A"], backwards), KEY)) == (
+    assert counts(row_changes(PUBLISHED, replaced("qualifier", ["P", "P", "P", "A"], backwards), KEY)) == (
         0,
         0,
         1,
@@ -76,13 +76,13 @@ def test_another_order_is_no_change() -> None:
         [],
     ],
 )
-def test_where_no_key_tells_rows_apart_they_are_compared_without_their_order(keys: list[str]) -> None:
+def test_rows_without_a_unique_key_are_compared_without_their_order(keys: list[str]) -> None:
     def found(candidate: pa.Table) -> RowChanges:
         return row_changes(PUBLISHED, candidate, keys)
 
-    assert shown(found(PUBLISHED.take([3, 2, 1, 0]))) == (0, 0, 0, {}, False)
-    assert shown(found(replaced("site_name", ["Arkansas River"] * 4))) == (0, 0, 4, {"site_name": 4}, False)
-    assert shown(found(replaced("discharge_cfs", [200.0, 100.0, 300.0, 400.0]))) == (0, 0, 2, {}, False)
+    assert counts(found(PUBLISHED.take([3, 2, 1, 0]))) == (0, 0, 0, {}, False)
+    assert counts(found(replaced("site_name", ["Arkansas River"] * 4))) == (0, 0, 4, {"site_name": 4}, False)
+    assert counts(found(replaced("discharge_cfs", [200.0, 100.0, 300.0, 400.0]))) == (0, 0, 2, {}, False)
     assert found(PUBLISHED.slice(1)).removed == 1
     assert found(PUBLISHED.slice(1)).percent == 25
     assert found(pa.concat_tables([PUBLISHED, PUBLISHED.slice(0, 1)])).added == 1
@@ -97,7 +97,7 @@ def test_a_key_with_gaps_or_repetitions_on_either_side_matches_nothing() -> None
         assert not row_changes(PUBLISHED, one, KEY).matched
 
 
-def test_the_number_of_a_row_in_its_release_says_nothing() -> None:
+def test_the_row_number_of_a_release_is_ignored() -> None:
     masked = pa.table({"record": [1, 2, 3], "period": ["a", "b", "c"]})
     anew = pa.table({"record": [1, 2, 3], "period": ["c", "b", "a"]})
     assert row_changes(masked, anew, ["site_id"]).percent == 0
@@ -114,10 +114,10 @@ NAN, INFINITY = math.nan, math.inf
         ([1.0, NAN, 2.0], [1.0, None, 2.0], 1),
         ([INFINITY, 1.0, 1.0], [-INFINITY, 1.0, 1.0], 1),
         (["a", None, "b"], ["a", "b", None], 2),
-        ([1, 2, 3], [1.0, 2.0, 3.0], 0),  # another type is said elsewhere
+        ([1, 2, 3], [1.0, 2.0, 3.0], 0),  # the type is reported elsewhere
         ([1, 2, 3], [1.0, 2.5, 3.0], 3),  # no whole numbers, so not to be had as what is published
         ([1, 2, 3], ["a", "b", "c"], 3),
-        ([[1], [2], [3]], [[1], [2], [3]], 3),  # not comparable, so not shown to be the same
+        ([[1], [2], [3]], [[1], [2], [3]], 3),  # not comparable, so not known to be equal
     ],
 )
 def test_values_are_the_same_or_not(before: list[Any], after: list[Any], changed: int, matched: bool) -> None:
@@ -134,8 +134,8 @@ def test_tables_without_rows_or_columns_in_common() -> None:
     assert row_changes(pa.table({"a": [1]}), pa.table({"b": [1, 2]}), KEY).added == 1
 
 
-def test_no_value_is_in_what_is_said() -> None:
+def test_no_value_of_the_data_is_in_the_report() -> None:
     other = replaced("site_name", ["Secret Cave"] * 4, replaced("discharge_cfs", [1.5, 2.5, 3.5, 4.5]))
-    said = repr(compared(other)) + " ".join(compared(other).faults(EXACT))
-    assert "Secret" not in said
-    assert not any(f"{value}" in said for value in (1.5, 2.5, 3.5, 4.5))
+    text = repr(compared(other)) + " ".join(compared(other).faults(EXACT))
+    assert "Secret" not in text
+    assert not any(f"{value}" in text for value in (1.5, 2.5, 3.5, 4.5))

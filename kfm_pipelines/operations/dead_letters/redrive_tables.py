@@ -1,7 +1,7 @@
-"""Redrives: a chosen set of dead letters on their way back, each in one redrive at a time, resumable at any point.
+"""SQL over redrives. A letter is in one redrive at a time.
 
 An item goes planned → sending → sent → arrived → succeeded or failed. `sending` is committed before the message is
-sent, so after a crash exactly these items are in doubt, and no others.
+sent, so after a crash only these items are in doubt.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ class RedriveItem:
 def start_redrive(
     database: Database, redrive_id: str, letter_filter: LetterFilter, *, limit: int, canary: int, rate: float
 ) -> int:
-    """Bind the open letters that match to a new redrive; return how many. What another one took is not among them."""
+    """Binds matching open letters to a new redrive and returns how many, skipping letters of other redrives."""
     with database.transaction() as connection:
         rows = connection.execute(
             f"""
@@ -105,7 +105,7 @@ def items_of(database: Database, redrive_id: str) -> list[RedriveItem]:
 
 
 def item_states(database: Database, redrive_id: str) -> dict[int, tuple[str, str]]:
-    """State and outcome by place; without the letters, for looking often."""
+    """Returns state and outcome by place, without the letters, so that polling is cheap."""
     rows = database.fetch(
         "SELECT place, state, outcome FROM kfm.redrive_items WHERE redrive = %(redrive)s", {"redrive": redrive_id}
     )
@@ -113,7 +113,7 @@ def item_states(database: Database, redrive_id: str) -> dict[int, tuple[str, str
 
 
 def mark_item(database: Database, token: str, state: str, *, only_from: Sequence[str]) -> bool:
-    """Move an item; False when it is no longer where it was thought to be."""
+    """Moves an item. Returns False when it is in none of the states `only_from`."""
     with database.transaction() as connection:
         row = connection.execute(
             """
@@ -130,7 +130,7 @@ def mark_item(database: Database, token: str, state: str, *, only_from: Sequence
 
 
 def fail_item(database: Database, token: str, reason: str) -> None:
-    """This one cannot be sent; its letter is open again."""
+    """Marks an item that cannot be sent and reopens its letter."""
     with database.transaction() as connection:
         row = connection.execute(
             """
@@ -144,7 +144,7 @@ def fail_item(database: Database, token: str, reason: str) -> None:
 
 
 def make_key_due(database: Database, token: str, key: str) -> None:
-    """The redrive of a key: it is due at once, with all its attempts before it. One transaction, so never twice."""
+    """Makes the key of an item due with all its attempts, in one transaction, so never twice."""
     with database.transaction() as connection:
         row = connection.execute(
             """
@@ -163,7 +163,7 @@ def make_key_due(database: Database, token: str, key: str) -> None:
 
 
 def settle_items(database: Database, redrive_id: str) -> None:
-    """Decide about everything that has arrived and whose keys are at rest."""
+    """Decides every item that has arrived and whose keys are no longer due or in a run."""
     with database.transaction() as connection:
         rows = connection.execute(
             """
@@ -197,7 +197,7 @@ def _settle_item(connection: Connection, redrive_id: str, row: dict[str, Any]) -
             "outcome": row["failures"] or "published or unchanged",
         },
     )
-    # A message that was recorded has done its part, even if the work on its key failed: that has a letter of its own.
+    # A recorded message is settled even if its key failed, because the key has a letter of its own.
     detail = {"redrive": redrive_id, "keys": row["keys"], "failed": bool(row["failures"])}
     message = connection.execute(
         "SELECT 1 FROM kfm.dead_letters WHERE id = %(id)s AND body IS NOT NULL", {"id": row["letter"]}
@@ -206,25 +206,18 @@ def _settle_item(connection: Connection, redrive_id: str, row: dict[str, Any]) -
         dead_letters.close(connection, row["letter"], detail)
 
 
-def end_redrive(database: Database, redrive_id: str, state: str, note: str) -> int:
-    """End it; letters that were not sent are open again. Returns how many those are."""
-    return _end_redrive(database, redrive_id, state, note, ("planned",))
-
-
-def stop_redrive(database: Database, redrive_id: str) -> int:
-    """Give it up where it is: every letter about which nothing is decided is open again. Returns how many those are."""
-    return _end_redrive(database, redrive_id, "stopped", "stopped by hand", UNDECIDED)
-
-
 def settle_running(database: Database) -> None:
-    """Decide about what has arrived, whoever sent it and whether or not they still wait; end what has nothing left."""
+    """Decides arrived items even if nobody waits for them any more, and ends finished redrives."""
     for redrive_id in running_redrives(database):
         settle_items(database, redrive_id)
         if not any(state in UNDECIDED for state, _ in item_states(database, redrive_id).values()):
-            end_redrive(database, redrive_id, "done", "")
+            end_redrive(database, redrive_id, "done")
 
 
-def _end_redrive(database: Database, redrive_id: str, state: str, note: str, dropped_states: Sequence[str]) -> int:
+def end_redrive(
+    database: Database, redrive_id: str, state: str, note: str = "", dropped_states: Sequence[str] = ("planned",)
+) -> int:
+    """Ends a redrive, reopens the letters of items in `dropped_states` and returns how many."""
     with database.transaction() as connection:
         rows = connection.execute(
             """
@@ -234,8 +227,8 @@ def _end_redrive(database: Database, redrive_id: str, state: str, note: str, dro
             {"redrive": redrive_id, "given_up": list(dropped_states)},
         ).fetchall()
         dropped = [row["letter"] for row in rows]
-        _reopen(connection, dropped, "not sent" if dropped_states == ("planned",) else "given up",
-                {"redrive": redrive_id, "reason": note})  # fmt: skip
+        what = "not sent" if dropped_states == ("planned",) else "given up"
+        _reopen(connection, dropped, what, {"redrive": redrive_id, "reason": note})
         connection.execute(
             """
             UPDATE kfm.redrives SET state = %(state)s, note = %(note)s, ended_at = clock_timestamp()

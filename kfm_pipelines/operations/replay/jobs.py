@@ -1,5 +1,5 @@
-"""Batches of replays, carried out: as backfills by Dagster's daemon, or as runs in this process; and the sensor that
-carries replays on."""
+"""Runs batches of replays, as backfills of Dagster's daemon or as runs in this process, and the sensor that advances
+replays."""
 
 import logging
 import time
@@ -14,9 +14,8 @@ from kfm_pipelines.dispatch.dispatch import range_tags, reap, register_partition
 from kfm_pipelines.dispatch.plan import PlannedRun, RunCapacity, plan_runs
 from kfm_pipelines.dispatch.tables import DueKey
 from kfm_pipelines.errors import KfmError, ReplayRefused
-from kfm_pipelines.operations.replay.advance import BatchStatus, ReplayStep, advance, take_step
-from kfm_pipelines.operations.replay.batches import ReplayBatch
-from kfm_pipelines.operations.replay.keys import keys_of
+from kfm_pipelines.operations.replay.advance import BatchRunner, BatchStatus, ReplayStep, advance, take_step
+from kfm_pipelines.operations.replay.tables import ReplayBatch, keys_of
 from kfm_pipelines.orchestration.dagster_internals import (
     ACTIVE_RUN_STATUSES,
     BULK_ACTION_TERMINAL_STATUSES,
@@ -35,18 +34,17 @@ from kfm_pipelines.telemetry.logs.configure import error_fields
 
 log = logging.getLogger(__name__)
 
+Sleep = Callable[[float], None]
+
 DAEMONS = ("BACKFILL", "SENSOR")
-DAEMON_HEARTBEAT_SECONDS = 90  # beyond the half minute between two signs of life
+DAEMON_HEARTBEAT_SECONDS = 90  # heartbeats come every 30 s
 MAX_SLEEP_SECONDS = 5.0
-LOCK_TIMEOUT_SECONDS = 15.0  # a sensor's tick holds a replay for a moment only
-NO_DAEMON = (
-    "no Dagster daemon is at work, so nobody would carry out its backfills; start one with `kfm up`, or carry it out "
-    "in this process with --here"
-)
+LOCK_POLL_SECONDS = 0.5
+LOCK_ATTEMPTS = 30  # a sensor tick holds a replay only for a moment
 
 
 class DaemonBatchRunner:
-    """Each batch is a backfill of the dataset's whole group of assets, as somebody in the UI would launch it."""
+    """Runs each batch as a backfill of all assets of the dataset, as a user would launch it in the UI."""
 
     def __init__(self, instance: dg.DagsterInstance, asset_graph: Callable[[], BaseAssetGraph[Any]]) -> None:
         self.instance = instance
@@ -73,7 +71,7 @@ class DaemonBatchRunner:
         self.instance.add_backfill(backfill)
 
     def status(self, batch: ReplayBatch) -> BatchStatus:
-        return _backfill_status(self.instance, batch) or BatchStatus.UNKNOWN
+        return _backfill_status(self.instance, batch)
 
     def cancel(self, batch: ReplayBatch) -> None:
         backfill = self.instance.get_backfill(batch.backfill)
@@ -82,14 +80,21 @@ class DaemonBatchRunner:
 
 
 class LocalBatchRunner:
-    """Each batch is a few runs of the dataset's job, here and now. One that is a backfill already stays one, as long as
-    there is a daemon that would carry it out."""
+    """Runs each batch as a few runs of the dataset's job in this process. A batch that is a backfill already stays one
+    while a daemon is there to run it."""
 
-    def __init__(self, instance: dg.DagsterInstance, services: Services, definitions: dg.Definitions) -> None:
+    def __init__(
+        self,
+        instance: dg.DagsterInstance,
+        services: Services,
+        definitions: dg.Definitions,
+        sleep: Sleep = time.sleep,
+    ) -> None:
         self._instance = instance
         self._services = services
         self._definitions = definitions
-        self._finished_backfills: set[str] = set()  # what this process has carried out
+        self._sleep = sleep
+        self._finished_backfills: set[str] = set()  # by this process
 
     def submit(self, dataset: Dataset, batch: ReplayBatch) -> None:
         if batch.backfill in self._finished_backfills or not self._take_over(batch):
@@ -97,14 +102,24 @@ class LocalBatchRunner:
         for run in self._plan_runs(dataset, batch):
             if not self._wait_for_capacity(batch, run):
                 return
-            # In the main thread Dagster would take an interrupt for its own, and the replay would go on.
+            # In the main thread Dagster would handle an interrupt itself and the replay would continue.
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(self._execute, dataset, batch, run).result()
         self._finished_backfills.add(batch.backfill)
 
+    def status(self, batch: ReplayBatch) -> BatchStatus:
+        if batch.backfill in self._finished_backfills:
+            return BatchStatus.FINISHED
+        status = _backfill_status(self._instance, batch)
+        abandoned = status is BatchStatus.RUNNING and not is_daemon_running(self._instance)
+        return BatchStatus.UNKNOWN if abandoned else status
+
+    def cancel(self, batch: ReplayBatch) -> None:
+        """Does nothing: the process that runs the batch notices after it."""
+
     def _take_over(self, batch: ReplayBatch) -> bool:
-        """Whether it is for this process to do. What a daemon left behind is called off first, or the next one would do
-        it too."""
+        """Returns whether this process should run the batch. Cancels a backfill without a daemon, or the next daemon
+        would run it too."""
         backfill = self._instance.get_backfill(batch.backfill)
         if backfill is None:
             return True
@@ -113,6 +128,13 @@ class LocalBatchRunner:
         self._instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELED))  # type: ignore[no-untyped-call]
         return True
 
+    def _plan_runs(self, dataset: Dataset, batch: ReplayBatch) -> list[PlannedRun]:
+        """Plans runs over the keys without an outcome, because the batch may have been started before."""
+        asked = keys_of(self._services.database, batch.replay, states=("asked",))
+        left = [DueKey(one.key, one.attempts, 0, 0, 0) for one in asked if one.batch == batch.batch]
+        partitions = register_partitions(self._instance, dataset, [one.key for one in left])
+        return plan_runs(dataset.dataset, left, partitions, self._services.settings.batch_size, dataset.concurrency)
+
     def _execute(self, dataset: Dataset, batch: ReplayBatch, run: PlannedRun) -> None:
         tags = {**run_tags(dataset, run.names), **range_tags(run.names), **_batch_tags(dataset, batch)}
         self._definitions.resolve_job_def(group_of(dataset)).execute_in_process(
@@ -120,73 +142,53 @@ class LocalBatchRunner:
         )
 
     def _wait_for_capacity(self, batch: ReplayBatch, run: PlannedRun) -> bool:
-        """False when the replay is not carried on any more. A run that nobody carries out would stand in the way for
-        ever, so whoever waits for it looks for such."""
+        """Returns False when the replay stops running meanwhile. Reaps dead runs, which would block it for ever."""
         while replays.read(self._services.database, batch.replay).state == "running":
             reap(self._instance, self._services)
             if self._read_capacity().fits(run):
                 return True
-            time.sleep(1.0)
+            self._sleep(1.0)
         return False
 
-    def status(self, batch: ReplayBatch) -> BatchStatus:
-        """What `ask` does is done when it returns, unless the replay was not carried on."""
-        if batch.backfill in self._finished_backfills:
-            return BatchStatus.FINISHED
-        found = _backfill_status(self._instance, batch)
-        abandoned = found is BatchStatus.RUNNING and not is_daemon_running(self._instance)
-        return BatchStatus.UNKNOWN if found is None or abandoned else found
-
-    def cancel(self, batch: ReplayBatch) -> None:
-        """Whoever carries it out notices after the batch."""
-
-    def _plan_runs(self, dataset: Dataset, batch: ReplayBatch) -> list[PlannedRun]:
-        """Over what has no outcome yet: the batch may have been begun before."""
-        asked = keys_of(self._services.database, batch.replay, states=("asked",))
-        left = [DueKey(one.key, one.attempts, 0, 0, 0) for one in asked if one.batch == batch.batch]
-        partitions = register_partitions(self._instance, dataset, [one.key for one in left])
-        return plan_runs(dataset.dataset, left, partitions, self._services.settings.batch_size, dataset.concurrency)
-
     def _read_capacity(self) -> RunCapacity:
-        room = RunCapacity(self._services.datasets, slots=1)
+        capacity = RunCapacity(self._services.datasets, slots=1)
         for run in self._instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
-            room.count_run(run)
-        return room
+            capacity.count_run(run)
+        return capacity
 
 
 def run_in_process(
-    services: Services, replay: str, runner: LocalBatchRunner, on_step: Callable[[ReplayStep], None] = lambda _: None
+    services: Services,
+    replay: str,
+    runner: BatchRunner,
+    on_step: Callable[[ReplayStep], None] = lambda _: None,
+    sleep: Sleep = time.sleep,
 ) -> ReplayStep:
-    """Carry it on in this process until it is over or paused; nobody else does meanwhile."""
-    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
-    while True:
+    """Advances the replay until it is over or paused, holding its lock."""
+    for _ in range(LOCK_ATTEMPTS):
         with replays.lock_replay(services.database, replay) as mine:
             if mine:
-                return _run_steps(services, replay, runner, on_step)
-        if time.monotonic() > deadline:
-            raise ReplayRefused(f"another process carries out replay {replay}; `kfm replay status {replay}` shows it")
-        time.sleep(0.5)
-
-
-def _run_steps(
-    services: Services, replay: str, runner: LocalBatchRunner, on_step: Callable[[ReplayStep], None]
-) -> ReplayStep:
-    while not (step := take_step(services, replay, runner)).is_last:
-        on_step(step)
-        time.sleep(min(step.wait_seconds, MAX_SLEEP_SECONDS))
-    on_step(step)
-    return step
+                while not (step := take_step(services, replay, runner)).is_last:
+                    on_step(step)
+                    sleep(min(step.wait_seconds, MAX_SLEEP_SECONDS))
+                on_step(step)
+                return step
+        sleep(LOCK_POLL_SECONDS)
+    raise ReplayRefused(f"another process is running replay {replay}; see `kfm replay status {replay}`")
 
 
 def is_daemon_running(instance: dg.DagsterInstance) -> bool:
-    """Dagster itself takes a daemon for alive until half an hour after its last sign of life. That some sensor of it
-    fails is no reason: others are carried out."""
+    """Dagster itself trusts a daemon for half an hour after its last heartbeat. A failing sensor does not matter here:
+    the others still run."""
     return are_daemons_healthy(instance, DAEMONS, DAEMON_HEARTBEAT_SECONDS)
 
 
 def refuse_without_daemon(instance: dg.DagsterInstance) -> None:
     if not is_daemon_running(instance):
-        raise ReplayRefused(NO_DAEMON)
+        raise ReplayRefused(
+            "no Dagster daemon is running to execute the backfills; start one with `kfm up`, or run the replay in this "
+            "process with --here"
+        )
 
 
 def replay_sensor() -> dg.SensorDefinition:
@@ -204,12 +206,12 @@ def replay_sensor() -> dg.SensorDefinition:
 
 
 def tick(runner: DaemonBatchRunner, services: Services) -> str:
-    """One step of every replay under way, and what came of it; what is wrong with one holds up no other."""
+    """Advances every active replay by one step and returns a summary. A failing replay does not hold up the others."""
     try:
-        going = replays.active_replays(services.database)
+        active = replays.active_replays(services.database)
     except KfmError as error:
         return str(error)
-    return "; ".join(_advance_replay(services, one.id, runner) for one in going) or "no replay is under way"
+    return "; ".join(_advance_replay(services, one.id, runner) for one in active) or "no replay is active"
 
 
 def _advance_replay(services: Services, replay: str, runner: DaemonBatchRunner) -> str:
@@ -217,19 +219,18 @@ def _advance_replay(services: Services, replay: str, runner: DaemonBatchRunner) 
         step = advance(services, replay, runner)
     except KfmError as error:
         return f"replay {replay}: {error}"
-    except Exception as error:  # noqa: BLE001 - what it says may quote data
-        log.error("replay %s could not be carried on", replay, extra={"replay_id": replay, **error_fields(error)})
+    except Exception as error:  # noqa: BLE001 - its message may quote data
+        log.error("replay %s could not be advanced", replay, extra={"replay_id": replay, **error_fields(error)})
         return f"replay {replay}: {type(error).__name__}"
     if step is None:
-        return f"replay {replay}: another process is at it"
+        return f"replay {replay}: another process is advancing it"
     return f"replay {replay} is {step.replay.state}" + (f": {step.replay.note}" if step.replay.note else "")
 
 
-def _backfill_status(instance: dg.DagsterInstance, batch: ReplayBatch) -> BatchStatus | None:
-    """By its backfill; None when it is none."""
+def _backfill_status(instance: dg.DagsterInstance, batch: ReplayBatch) -> BatchStatus:
     backfill = instance.get_backfill(batch.backfill)
     if backfill is None:
-        return None
+        return BatchStatus.UNKNOWN
     if backfill.status is BulkActionStatus.CANCELED:
         return BatchStatus.CANCELLED
     return BatchStatus.FINISHED if backfill.status in BULK_ACTION_TERMINAL_STATUSES else BatchStatus.RUNNING

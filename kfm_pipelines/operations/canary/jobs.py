@@ -1,4 +1,4 @@
-"""The sixth asset, of datasets that try a candidate: chosen keys of the run, compared. It stops nothing."""
+"""The sixth asset, of datasets with a candidate: compares chosen keys of the run. It never fails a run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,11 +19,18 @@ MAX_CELL_LENGTH = 500
 
 
 def canary_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
-    """One, or none when no candidate is named."""
+    """Returns one asset, or none when the dataset names no candidate."""
     return [_canary_asset(dataset, dataset.canary.transform_version)] if dataset.canary else []
 
 
 def _canary_asset(dataset: Dataset, version: str) -> dg.AssetsDefinition:
+    check = dg.AssetCheckSpec(
+        CHECK_NAME,
+        asset=asset_key(dataset, "canary"),
+        blocking=False,
+        description=f"What the candidate {version} makes is within its tolerance of what is published. Only a warning.",
+    )
+
     @stage_asset(
         dataset,
         "canary",
@@ -31,7 +38,7 @@ def _canary_asset(dataset: Dataset, version: str) -> dg.AssetsDefinition:
         "published.",
         kinds={"parquet"},
         deps=[asset_key(dataset, "publish")],
-        check_specs=[_check_spec(dataset, version)],
+        check_specs=[check],
     )
     def canary(context: dg.AssetExecutionContext, services: ServicesResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
         run = CanaryRun(services.open(), dataset, context.run.run_id)
@@ -46,20 +53,11 @@ def _canary_asset(dataset: Dataset, version: str) -> dg.AssetsDefinition:
     return canary
 
 
-def _check_spec(dataset: Dataset, version: str) -> dg.AssetCheckSpec:
-    return dg.AssetCheckSpec(
-        CHECK_NAME,
-        asset=asset_key(dataset, "canary"),
-        blocking=False,
-        description=f"What the candidate {version} makes is within its tolerance of what is published. Only a warning.",
-    )
-
-
 def _check_result(comparisons: Sequence[KeyComparison], run: CanaryRun) -> dg.AssetCheckResult:
     bad = sum(not one.good for one in comparisons)
     records = [
         *(comparison_record(one) for one in sorted(comparisons, key=lambda one: one.good)),
-        *_uncompared_records(run),
+        *(_table_record(key, "not compared", [note]) for key, note in run.failed.items()),
     ]
     metadata: dict[str, Any] = {"compared": len(comparisons), "good": len(comparisons) - bad}
     if records:
@@ -75,19 +73,25 @@ def _check_result(comparisons: Sequence[KeyComparison], run: CanaryRun) -> dg.As
 
 
 def comparison_record(comparison: KeyComparison) -> dg.TableRecord:
-    """One line of the table that the check shows."""
+    """Returns one row of the check's table."""
     report = comparison.report
     if "rows" not in report:
-        return _table_record(comparison.key, "no", faults=report["faults"])
+        return _table_record(comparison.key, "no", report["faults"])
     return _table_record(
         comparison.key,
         "yes" if comparison.good else "no",
+        report["faults"],
         rows=_format_rows(report),
         columns=", ".join(f"{change['column']} {change['what']}".strip() for change in report["columns"]) or "the same",
         statistics=_format_statistics(report),
-        size=_format_size(report),
-        faults=report["faults"],
+        bytes=_format_size(report),
     )
+
+
+def _table_record(key: str, good: str, faults: Sequence[str], **cells: str) -> dg.TableRecord:
+    blank = dict.fromkeys(("rows", "columns", "statistics", "bytes"), "")
+    record = {"key": key, "good": good, **blank, **cells, "what is not good": "; ".join(faults)}
+    return dg.TableRecord({name: truncate_line(value, MAX_CELL_LENGTH) for name, value in record.items()})
 
 
 def _format_rows(report: Mapping[str, Any]) -> str:
@@ -114,30 +118,3 @@ def _format_size(report: Mapping[str, Any]) -> str:
 
 def _format_within(is_within: bool) -> str:
     return "within tolerance" if is_within else "beyond tolerance"
-
-
-def _uncompared_records(run: CanaryRun) -> list[dg.TableRecord]:
-    return [_table_record(key, "not compared", faults=[note]) for key, note in run.failed.items()]
-
-
-def _table_record(
-    key: str,
-    good: str,
-    *,
-    rows: str = "",
-    columns: str = "",
-    statistics: str = "",
-    size: str = "",
-    faults: Sequence[str] = (),
-) -> dg.TableRecord:
-    return dg.TableRecord(
-        {
-            "key": key,
-            "good": good,
-            "rows": rows,
-            "columns": truncate_line(columns, MAX_CELL_LENGTH),
-            "statistics": statistics,
-            "bytes": size,
-            "what is not good": truncate_line("; ".join(faults), MAX_CELL_LENGTH),
-        }
-    )

@@ -1,11 +1,10 @@
-"""A candidate tries published keys: a good one is promoted, a bad one never reaches a reader, and no run minds."""
+"""A candidate is compared with what is published; its faults are recorded, and nobody else's."""
 
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from typing import Any
 
-import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -13,21 +12,42 @@ import pytest
 import yaml
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.errors import PromotionRefused
+from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
 from kfm_pipelines.operations.canary.promote import promote, read_candidate_status
 from kfm_pipelines.operations.canary.tables import KeyComparison
 from kfm_pipelines.operations.retention.purge import purge
-from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.stages.compute.transforms import TRANSFORMS
 from kfm_pipelines.stages.compute.transforms.metric_discharge import metric_discharge
 from kfm_pipelines_tests.fixtures.declarations import change
-from kfm_pipelines_tests.fixtures.runs.candidates import CANARY, candidate_file, declared_now, try_candidate
-from kfm_pipelines_tests.fixtures.sites.site import Site
+from kfm_pipelines_tests.fixtures.runs.candidates import CANARY, candidate_file, declaration_path, try_candidate
+from kfm_pipelines_tests.fixtures.runs.replay import published_hours, read_again
+from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
 PUBLISHED = ("catalog", "objects", "processed")
 SECRET_VALUE = "38.79812345"
+
+
+@pytest.fixture(scope="module")
+def shared(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One published hour for all tests of the module."""
+    root = tmp_path_factory.mktemp("compared")
+    with opened_site(root / "site", stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
+        published_hours(opened, 1)
+        yield opened
+
+
+@pytest.fixture
+def one_hour(shared: Site) -> Iterator[Site]:
+    """The shared site. Declarations and comparisons are as before after each test."""
+    files = {path: path.read_text() for path in (candidate_file(shared), declaration_path(shared))}
+    yield shared
+    for path, text in files.items():
+        path.write_text(text)
+    read_again(shared)
+    shared.services.database.execute("DELETE FROM kfm.comparisons")
+    shared.services.store.remove("work/restricted/shadow")
 
 
 def tried(site: Site, dataset: Dataset, *hours: int, run_id: str = "a run") -> list[KeyComparison]:
@@ -39,44 +59,6 @@ def tried(site: Site, dataset: Dataset, *hours: int, run_id: str = "a run") -> l
 
 def recorded(site: Site) -> list[dict[str, Any]]:
     return site.fetch("SELECT key, good, report, run_id FROM kfm.comparisons ORDER BY at, key")
-
-
-@pytest.mark.slow
-def test_a_good_candidate_is_compared_promoted_and_then_published(site: Site) -> None:
-    dataset = try_candidate(site)
-    for hour in range(2):
-        site.put(hour)
-
-    assert site.work() == {"keys": 2, "published": 2, "skipped": 0, "failed": 0}
-
-    assert [(one["key"], one["good"]) for one in recorded(site)] == [(site.key(0), True), (site.key(1), True)]
-    [report, _] = [one["report"] for one in recorded(site)]
-    assert (report["published_rows"], report["candidate_rows"], report["identical"]) == (68, 68, False)
-    assert [(one["column"], one["what"]) for one in report["columns"]] == [("discharge_m3s", "added")]
-    assert (report["statistics"], report["faults"]) == ([], [])
-    assert "discharge_m3s" not in pq.read_schema(site.data / f"processed/usgs-streamflow/{site.key()}.parquet").names
-    standing = read_candidate_status(site.services, dataset)
-    assert (standing.refusal, len(standing.comparisons)) == (None, 2)
-
-    promoted = promote(site.services, "usgs/streamflow", actor="ana", reason="it is right")
-
-    assert (promoted.from_version, promoted.to_version) == ("v1-0-0", "v1-1-0")
-    assert not candidate_file(site).exists()
-    assert site.tree("work") == {}
-    [record] = site.fetch("SELECT * FROM kfm.promotions")
-    assert (record["actor"], record["reason"]) == ("ana", "it is right")
-    assert (record["from_version"], record["to_version"]) == ("v1-0-0", "v1-1-0")
-    assert record["report"]["keys"] == [site.key(0), site.key(1)]
-    before = site.tree("processed")
-
-    assert declared_now(site).canary is None
-    site.put(2)
-    assert site.work()["published"] == 1
-    new = site.key(2).replace("v1-0-0", "v1-1-0")
-    table = pq.read_table(site.data / f"processed/usgs-streamflow/{new}.parquet")
-    metric = pc.multiply(table["discharge_cfs"], 0.028316846592)
-    assert table["discharge_m3s"].combine_chunks().equals(metric.combine_chunks())
-    assert before.items() <= site.tree("processed").items()
 
 
 def raises(_: pa.Table) -> pa.Table:
@@ -119,11 +101,10 @@ BAD: dict[Callable[[pa.Table], pa.Table], str] = {
 
 
 @pytest.mark.slow
-def test_a_bad_candidate_is_never_promoted_and_nobody_notices_it(
-    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_bad_candidate_is_never_promoted_and_changes_nothing_published(
+    one_hour: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site.put(0)
-    site.work()
+    site = one_hour
     published = site.tree(*PUBLISHED)
     dataset = try_candidate(site, {**CANARY, "keys": 1})
 
@@ -145,44 +126,8 @@ def test_a_bad_candidate_is_never_promoted_and_nobody_notices_it(
     assert candidate_file(site).exists()
 
 
-@pytest.mark.slow
-def test_a_run_stays_green_whatever_the_candidate_does(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same tree with a candidate that breaks, with one whose file is gone, and without any."""
-    try_candidate(site)
-    monkeypatch.setitem(TRANSFORMS, "metric_discharge", raises)
-    site.put(0)
-    assert site.work()["published"] == 1
-    broken = site.tree(*PUBLISHED)
-    assert [one["good"] for one in recorded(site)] == [False]
-
-    def again() -> dict[str, str]:
-        """Publish it once more after readers lost it."""
-        for path in broken:
-            if "/items/" in path or path.startswith("processed"):
-                (site.data / path).unlink()
-        site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
-        assert site.work() == {"keys": 1, "published": 1, "skipped": 0, "failed": 0}
-        return site.tree(*PUBLISHED)
-
-    candidate_file(site).unlink()
-    assert again() == broken
-    with open_instance() as instance:
-        [check] = instance.event_log_storage.get_asset_check_execution_history(
-            dg.AssetCheckKey(dg.AssetKey(["usgs", "streamflow", "canary"]), "canary_agrees"), limit=1
-        )
-        assert check.event is not None
-        evaluation = check.event.asset_check_evaluation
-        assert evaluation is not None
-        assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
-        assert {run.status for run in instance.get_runs()} == {dg.DagsterRunStatus.SUCCESS}
-
-    try_candidate(site, None)
-    assert again() == broken
-
-
-def test_what_is_compared_is_compared_once_and_kept_closed(site: Site) -> None:
-    site.put(0)
-    site.work()
+def test_a_key_is_compared_once_and_its_shadow_is_restricted(one_hour: Site) -> None:
+    site = one_hour
     dataset = try_candidate(site)
     published = site.tree(*PUBLISHED)
     [first] = tried(site, dataset, 0, run_id="one")
@@ -210,9 +155,8 @@ def test_what_is_compared_is_compared_once_and_kept_closed(site: Site) -> None:
     assert read_candidate_status(site.services, dataset).comparisons == []
 
 
-def test_only_what_is_published_now_is_compared(site: Site) -> None:
-    site.put(0)
-    site.work()
+def test_only_the_published_revision_is_compared(site: Site) -> None:
+    published_hours(site, 1)
     dataset = try_candidate(site)
     tried(site, dataset, 0)
     site.put(0, name="more.parquet")
@@ -228,9 +172,8 @@ def test_only_what_is_published_now_is_compared(site: Site) -> None:
     }
 
 
-def test_what_goes_wrong_around_the_candidate_is_not_held_against_it(site: Site) -> None:
-    site.put(0)
-    site.work()
+def test_damage_in_the_store_is_no_fault_of_the_candidate(site: Site) -> None:
+    published_hours(site, 1)
     dataset = try_candidate(site)
     [content] = [site.data / path for path in site.tree("objects") if path.endswith(".parquet")]
     content.chmod(0o600)
@@ -254,11 +197,8 @@ def finds_no_memory(_: pa.Table) -> pa.Table:
     raise MemoryError
 
 
-def test_what_the_machine_or_a_policy_lacks_leaves_a_key_uncompared(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site.put(0)
-    site.work()
+def test_a_key_stays_uncompared_without_memory_disk_or_policy(one_hour: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = one_hour
     dataset = try_candidate(site)
 
     def failed() -> str:
@@ -284,12 +224,12 @@ def test_what_the_machine_or_a_policy_lacks_leaves_a_key_uncompared(
     assert failed().endswith("was due for review by 2020-01-02; nothing is published under it")
 
     candidate_file(site).write_text(text)
+    (policies / "late.yaml").unlink()
     assert tried(site, dataset, 0)[0].good
 
 
-def test_a_bad_comparison_is_made_anew(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.put(0)
-    site.work()
+def test_a_bad_comparison_is_repeated(one_hour: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = one_hour
     dataset = try_candidate(site)
     monkeypatch.setitem(TRANSFORMS, "metric_discharge", raises)
     tried(site, dataset, 0, run_id="one")
@@ -300,33 +240,3 @@ def test_a_bad_comparison_is_made_anew(site: Site, monkeypatch: pytest.MonkeyPat
     tried(site, dataset, 0, run_id="four")
     assert [(one["good"], one["run_id"], one["report"]["faults"]) for one in recorded(site)] == [(True, "three", [])]
     assert [one.good for one in read_candidate_status(site.services, dataset).comparisons] == [True]
-
-
-def test_the_canary_can_be_started_by_itself(site: Site) -> None:
-    """For keys that were published before there was a candidate."""
-    for hour in range(2):
-        site.put(hour)
-    site.work()
-    try_candidate(site)
-    job = build_definitions(site.services.settings.resources).resolve_job_def("usgs_streamflow")
-    with open_instance() as instance:
-        result = job.execute_in_process(
-            instance=instance,
-            asset_selection=[dg.AssetKey(["usgs", "streamflow", "canary"])],
-            tags={"dagster/asset_partition_range_start": site.key(0), "dagster/asset_partition_range_end": site.key(1)},
-        )
-    assert result.success
-    [evaluation] = result.get_asset_check_evaluations()
-    assert (evaluation.passed, evaluation.blocking) == (True, False)
-    assert [one["good"] for one in recorded(site)] == [True, True]
-    table = evaluation.metadata["comparisons"]
-    assert isinstance(table, dg.TableMetadataValue)
-    assert table.records[0].data == {
-        "key": site.key(0),
-        "good": "yes",
-        "rows": "68 → 68",
-        "columns": "discharge_m3s added",
-        "statistics": "the same",
-        "bytes": table.records[0].data["bytes"],
-        "what is not good": "",
-    }

@@ -1,14 +1,13 @@
-"""What `kfm replay` shows: plans, first keys, how far a replay is."""
+"""What `kfm replay` displays: plans, canary results and progress."""
 
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from rich.filesize import decimal
 
-from kfm_pipelines.console.output import console, format_time
+from kfm_pipelines.console.output import console, format_time, print_table
 from kfm_pipelines.operations.replay.first_keys import CanaryResult
 from kfm_pipelines.operations.replay.plan import Plan
 from kfm_pipelines.operations.replay.register import RegistrationResult
@@ -19,7 +18,6 @@ from kfm_pipelines.text import make_printable
 MAX_ROWS = 10
 BAR_WIDTH = 30
 SMALLEST_AMOUNT = 0.001
-SIZE_UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 
 def plan_document(plan: Plan, registration: RegistrationResult | None) -> dict[str, Any]:
@@ -32,39 +30,44 @@ def plan_document(plan: Plan, registration: RegistrationResult | None) -> dict[s
         "estimate": plan.estimate.as_document(),
         "config_digest": plan.config_digest,
         "config": dict(plan.config),
-        "registered": {"objects": registration.objects, "events": registration.events, "windows": len(registration.keys),
-                       "new_keys": registration.new_keys} if registration else None,
-    }  # fmt: skip
+        "registered": _registration_document(registration) if registration else None,
+    }
+
+
+def _registration_document(registration: RegistrationResult) -> dict[str, int]:
+    return {
+        "objects": registration.objects,
+        "events": registration.events,
+        "windows": len(registration.keys),
+        "new_keys": registration.new_keys,
+    }
 
 
 def display_plan(plan: Plan, registration: RegistrationResult | None) -> None:
     if registration:
         console.print(
-            f"registered {registration.objects} objects, {registration.events} of them new, and {len(registration.keys)} "
-            f"windows, {registration.new_keys} of them new"
+            f"registered {_count(registration.objects, 'object')}, {registration.events} new, and "
+            f"{_count(len(registration.keys), 'window')}, {registration.new_keys} new"
         )
-    console.print(f"replay {plan.id}: {plan.mode} {len(plan.chosen)} keys of {plan.dataset}", style="bold")
+    console.print(f"replay {plan.id}: {plan.mode} {_count(len(plan.chosen), 'key')} of {plan.dataset}", style="bold")
     _display_keys(plan.chosen, "why")
     if plan.left_out:
-        console.print(f"left out: {len(plan.left_out)} keys")
+        console.print(f"left out: {_count(len(plan.left_out), 'key')}")
         _display_keys(plan.left_out, "why not")
     one = plan.estimate
     console.print(
-        f"estimated cost: CPU time {_format_seconds(one.cpu_seconds)}, time in one process {_format_seconds(one.wall_seconds)}, "
-        f"size {_format_size(one.bytes)}, energy {_format_amount(one.energy_ws, 'Ws')}, emissions "
-        f"{_format_amount(one.carbon_grams, 'g CO2e')} (from {one.measured_keys} measured keys)"
+        f"estimated cost: CPU time {_format_seconds(one.cpu_seconds)}, time in one process "
+        f"{_format_seconds(one.wall_seconds)}, size {_format_size(one.bytes)}, "
+        f"energy {_format_amount(one.energy_ws, 'Ws')}, emissions "
+        f"{_format_amount(one.carbon_grams, 'g CO2e')} (from {_count(one.measured_keys, 'measured key')})"
     )
     console.print(f"configuration: {plan.config_digest}")
-    console.print(f"carry it out with: kfm replay run {plan.id}")
+    console.print(f"run it with: kfm replay run {plan.id}")
 
 
 def display_canary_results(results: Sequence[CanaryResult]) -> None:
-    if not results:
-        return
-    table = Table("first keys", "compared", "what is not good", box=SIMPLE_HEAD, pad_edge=False)
-    for one in results:
-        table.add_row(one.key, _format_comparison(one.report), make_printable("; ".join(one.faults[:3])) or "good")
-    console.print(table)
+    rows = [(one.key, _format_comparison(one.report), "; ".join(one.faults[:3]) or "good") for one in results]
+    print_table(["first keys", "comparison", "faults"], rows)
 
 
 def display_status(status: ReplayStatus, details: dict[str, Any]) -> None:
@@ -81,31 +84,27 @@ def display_status(status: ReplayStatus, details: dict[str, Any]) -> None:
         f"  cost       CPU time {_format_seconds(details['cpu_seconds'])}; {_format_energy(details['energy'])}"
     )
     for key in details["quarantined"][:MAX_ROWS]:
-        console.print(f"  quarantine {key['key']} after {key['attempts']} attempts: {make_printable(key['reason'])}")
+        attempts = _count(key["attempts"], "attempt")
+        console.print(f"  quarantine {key['key']} after {attempts}: {make_printable(key['reason'])}")
     for move in details["moves"][-MAX_ROWS:]:
-        said = ", ".join(f"{name} {value}" for name, value in move["detail"].items() if value is not None)
-        console.print(
-            f"  {format_time(move['at'])}  {move['what']} by {move['actor']}"
-            + (f": {make_printable(said)}" if said else "")
-        )
+        detail = ", ".join(f"{name} {value}" for name, value in move["detail"].items() if value is not None)
+        line = f"  {format_time(move['at'])}  {move['what']} by {move['actor']}"
+        console.print(f"{line}: {make_printable(detail)}" if detail else line)
 
 
 def display_list(latest: Sequence[ReplayStatus]) -> None:
-    table = Table("replay", "dataset", "mode", "state", "keys", "planned", "note", box=SIMPLE_HEAD, pad_edge=False)
-    for one in latest:
-        row = one.replay
-        keys = f"{one.decided} of {one.total}"
-        table.add_row(
-            row.id, row.dataset, row.mode, row.state, keys, format_time(row.created_at), make_printable(row.note)
-        )
-    console.print(table if latest else "no replay was planned yet")
+    if not latest:
+        console.print("no replay has been planned yet")
+    rows = [
+        (row.id, row.dataset, row.mode, row.state, f"{one.decided} of {one.total}", row.created_at, row.note)
+        for one in latest
+        for row in [one.replay]
+    ]
+    print_table(["replay", "dataset", "mode", "state", "keys", "planned", "note"], rows)
 
 
 def _display_keys(keys: Sequence[PlannedKey], heading: str) -> None:
-    table = Table("key", heading, box=SIMPLE_HEAD, pad_edge=False)
-    for one in keys[:MAX_ROWS]:
-        table.add_row(one.key, one.why)
-    console.print(table)
+    print_table(["key", heading], [(one.key, one.why) for one in keys[:MAX_ROWS]])
     if len(keys) > MAX_ROWS:
         reasons = Counter(one.why for one in keys).most_common(5)
         console.print("  in all: " + "; ".join(f"{number} {why}" for why, number in reasons))
@@ -120,16 +119,20 @@ def _format_comparison(report: dict[str, Any]) -> str:
 
 
 def _format_energy(spent: Sequence[dict[str, Any]]) -> str:
-    """Each method for itself."""
-    told = [
+    """Formats each estimation method separately."""
+    parts = [
         f"{one['method']} energy {_format_amount(one['watt_seconds'], 'Ws')}, emissions "
         f"{_format_amount(one['carbon_grams'], 'g CO2e')}"
         for one in spent
         if one["method"] != "unknown"
     ]
-    if len(told) < len(spent):
-        told.append("energy of a part unknown")
-    return "; ".join(told) or "energy unknown"
+    if len(parts) < len(spent):
+        parts.append("energy of a part unknown")
+    return "; ".join(parts) or "energy unknown"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _format_minute(text: str) -> str:
@@ -137,7 +140,7 @@ def _format_minute(text: str) -> str:
 
 
 def _format_amount(value: float | None, unit: str) -> str:
-    """Three digits that count, and no powers of ten: less than a thousandth is said to be that."""
+    """Formats three significant digits without powers of ten."""
     if value is None:
         return "unknown"
     if 0 < value < SMALLEST_AMOUNT:
@@ -151,9 +154,4 @@ def _format_seconds(value: float | None) -> str:
 
 
 def _format_size(value: float | None) -> str:
-    if value is None:
-        return "unknown"
-    for unit, one in SIZE_UNITS.items():
-        if value >= one:
-            return f"{value / one:,.1f} {unit}"
-    return f"{value:,.0f} bytes"
+    return "unknown" if value is None else decimal(round(value))

@@ -1,0 +1,301 @@
+"""SQL over the keys and batches of a replay.
+
+The outcome of a key is read from the write-ahead log: each transaction names the replay it was begun for in the same
+commit, so the two cannot disagree. A key with an outcome is never asked for again.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kfm_pipelines.operations.replay.eligible import inherit_inputs
+from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.replays import record_move
+
+# The last entry of each transaction begun for a replay, one per key: an outcome first, then the latest transaction.
+LAST_WAL_ENTRIES = """
+    SELECT DISTINCT ON (b.key) b.key, b.at AS begun_at, last.outcome, last.detail
+    FROM kfm.wal b
+    JOIN LATERAL (SELECT w.outcome, w.detail FROM kfm.wal w
+                  WHERE w.key = b.key AND w.txn = b.txn ORDER BY w.id DESC LIMIT 1) last ON true
+    WHERE b.step = 'begin' AND b.detail ? 'replay' AND b.detail ->> 'replay' = %(replay)s
+    ORDER BY b.key, last.outcome IN ('APPLIED', 'SKIPPED') DESC NULLS LAST, b.id DESC
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """The current state of one key of a replay."""
+
+    key: str
+    source: str | None
+    canary: bool
+    state: str
+    why: str
+    batch: int | None
+    attempts: int
+    outcome: str | None
+    comparison: Mapping[str, Any] | None
+    telemetry: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBatch:
+    """Keys asked for together. `backfill` is the id of the Dagster backfill that runs them."""
+
+    replay: str
+    batch: int
+    backfill: str
+    keys: tuple[str, ...]
+
+
+def keys_of(database: Database, replay: str, *, states: Sequence[str] | None = None) -> list[KeyState]:
+    """Returns the keys in the order of the plan."""
+    rows = database.fetch(
+        """
+        SELECT key, source, canary, state, why, batch, attempts, outcome, comparison, telemetry
+        FROM kfm.replay_keys WHERE replay = %(replay)s AND (%(states)s::text[] IS NULL OR state = ANY(%(states)s))
+        ORDER BY place
+        """,
+        {"replay": replay, "states": None if states is None else list(states)},
+    )
+    return [KeyState(**row) for row in rows]
+
+
+def attempted_keys(database: Database, replay: str) -> list[KeyState]:
+    """Returns the keys of finished batches, in the order of the plan."""
+    return [one for one in keys_of(database, replay, states=("done", "waiting")) if one.batch is not None]
+
+
+def count_states(database: Database, replay: str) -> dict[str, int]:
+    rows = database.fetch(
+        "SELECT state, count(*) AS n FROM kfm.replay_keys WHERE replay = %(replay)s GROUP BY state", {"replay": replay}
+    )
+    return {row["state"]: row["n"] for row in rows}
+
+
+def count_outcomes(database: Database, replay: str) -> dict[str, int]:
+    rows = database.fetch(
+        """
+        SELECT outcome, count(*) AS n FROM kfm.replay_keys WHERE replay = %(replay)s AND outcome IS NOT NULL
+        GROUP BY outcome ORDER BY outcome
+        """,
+        {"replay": replay},
+    )
+    return {row["outcome"]: row["n"] for row in rows}
+
+
+def count_without_data(database: Database, replay: str) -> int:
+    """Counts the keys that are done but have no object that counts and nothing published."""
+    [row] = database.fetch(
+        """
+        SELECT count(*) AS n FROM kfm.replay_keys r WHERE replay = %(replay)s AND outcome = 'SKIPPED'
+          AND NOT EXISTS (SELECT FROM kfm.revisions v WHERE v.key = r.key)
+        """,
+        {"replay": replay},
+    )
+    return int(row["n"])
+
+
+def settle_keys(database: Database, replay: str) -> int:
+    """Copies outcomes from the log to the keys and returns how many changed. A key whose release awaits review counts
+    as done: the replay can do no more for it."""
+    return database.execute(
+        f"""
+        WITH last AS ({LAST_WAL_ENTRIES})
+        UPDATE kfm.replay_keys r SET state = 'done', changed_at = clock_timestamp(),
+            outcome = coalesce(last.outcome, 'AWAITING_REVIEW'),
+            why = coalesce(last.detail ->> 'reason', 'revision ' || (last.detail ->> 'revision'), r.why)
+        FROM last JOIN kfm.keys k ON k.key = last.key
+        WHERE r.replay = %(replay)s AND r.key = last.key AND r.state IN ('asked', 'waiting') AND r.batch IS NOT NULL
+          AND (last.outcome IN ('APPLIED', 'SKIPPED')
+               OR (last.outcome IS NULL AND k.awaiting IS NOT NULL AND k.owner IS NULL))
+        """,  # noqa: S608 - a constant
+        {"replay": replay},
+    )
+
+
+def read_failure_reasons(database: Database, replay: str) -> dict[str, str]:
+    """Returns the latest failure reason of each key that has failed in this replay."""
+    rows = database.fetch(
+        """
+        SELECT DISTINCT ON (b.key) b.key, f.detail ->> 'reason' AS reason
+        FROM kfm.wal b JOIN kfm.wal f ON f.key = b.key AND f.txn = b.txn AND f.step = 'fail'
+        WHERE b.step = 'begin' AND b.detail ? 'replay' AND b.detail ->> 'replay' = %(replay)s
+          AND NOT f.detail ? 'spared'
+        ORDER BY b.key, f.id DESC
+        """,
+        {"replay": replay},
+    )
+    return {row["key"]: row["reason"] for row in rows}
+
+
+def record_telemetry(database: Database, replay: str, records: Mapping[str, Mapping[str, object]]) -> None:
+    database.execute(
+        """
+        UPDATE kfm.replay_keys r SET telemetry = t.record::jsonb
+        FROM unnest(%(keys)s::text[], %(records)s::text[]) AS t (key, record)
+        WHERE r.replay = %(replay)s AND r.key = t.key
+        """,
+        {"replay": replay, "keys": list(records), "records": [json.dumps(one) for one in records.values()]},
+    )
+
+
+def quarantine(database: Database, replay: str, reasons: Mapping[str, str], actor: str) -> None:
+    """Takes these keys out of the replay and records why."""
+    with database.transaction() as connection:
+        moved = connection.execute(
+            """
+            UPDATE kfm.replay_keys r SET state = 'quarantined', outcome = 'FAILED', changed_at = clock_timestamp(),
+                why = q.why
+            FROM unnest(%(keys)s::text[], %(why)s::text[]) AS q (key, why)
+            WHERE r.replay = %(replay)s AND r.key = q.key AND r.state = 'waiting'
+            RETURNING r.key, r.why, r.attempts
+            """,
+            {"replay": replay, "keys": list(reasons), "why": list(reasons.values())},
+        ).fetchall()
+        for row in moved:
+            detail = {"key": row["key"], "attempts": row["attempts"], "reason": row["why"]}
+            record_move(connection, replay, "key-quarantined", actor, detail)
+
+
+def find_open_batch(database: Database, replay: str) -> ReplayBatch | None:
+    """Returns the batch that has not ended, with its keys that have no outcome yet."""
+    rows = database.fetch(
+        """
+        SELECT b.replay, b.batch, b.backfill,
+               ARRAY(SELECT key FROM kfm.replay_keys k WHERE k.replay = b.replay AND k.batch = b.batch
+                     AND k.state = 'asked' ORDER BY place) AS keys
+        FROM kfm.replay_batches b WHERE replay = %(replay)s AND ended_at IS NULL ORDER BY batch LIMIT 1
+        """,
+        {"replay": replay},
+    )
+    return ReplayBatch(**{**rows[0], "keys": tuple(rows[0]["keys"])}) if rows else None
+
+
+def batches_of(database: Database, replay: str) -> list[dict[str, Any]]:
+    return database.fetch(
+        """
+        SELECT batch, backfill, keys, asked_at, ended_at FROM kfm.replay_batches
+        WHERE replay = %(replay)s ORDER BY batch
+        """,
+        {"replay": replay},
+    )
+
+
+def seconds_since_batch(database: Database, replay: str, now: datetime | None = None) -> tuple[int, float] | None:
+    """Returns how many keys the last batch had and how long ago it was asked for, by the database's clock unless `now`
+    is given."""
+    rows = database.fetch(
+        """
+        SELECT keys, extract(epoch FROM coalesce(%(now)s::timestamptz, clock_timestamp()) - asked_at)::float AS seconds
+        FROM kfm.replay_batches WHERE replay = %(replay)s ORDER BY batch DESC LIMIT 1
+        """,
+        {"replay": replay, "now": now},
+    )
+    return (rows[0]["keys"], rows[0]["seconds"]) if rows else None
+
+
+def create_batch(database: Database, replay: str, limit: int, actor: str) -> ReplayBatch | None:
+    """Commits the next batch of free keys before anything is asked of Dagster. Returns None when no key is free or the
+    replay is no longer running. Keys that have failed come last, in batches of their own, because a failing key makes
+    its whole batch be handed back."""
+    with database.transaction() as connection:
+        if not connection.execute(
+            "SELECT FROM kfm.replays WHERE id = %(replay)s AND state = 'running' FOR UPDATE", {"replay": replay}
+        ).fetchall():
+            return None
+        rows = connection.execute(
+            """
+            SELECT r.key FROM kfm.replay_keys r JOIN kfm.keys k ON k.key = r.key
+            WHERE r.replay = %(replay)s AND r.state = 'waiting'
+              AND (k.owner IS NULL OR k.lease_until < clock_timestamp())
+              AND r.attempts = (SELECT min(attempts) FROM kfm.replay_keys w
+                                WHERE w.replay = %(replay)s AND w.state = 'waiting')
+            ORDER BY r.place LIMIT %(limit)s FOR NO KEY UPDATE OF r
+            """,
+            {"replay": replay, "limit": limit},
+        ).fetchall()
+        if not rows:
+            return None
+        keys = [row["key"] for row in rows]
+        inherit_inputs(connection, replay, keys)
+        [row] = connection.execute(
+            """
+            INSERT INTO kfm.replay_batches (replay, batch, backfill, keys)
+            SELECT %(replay)s, n, %(replay)s || '-' || n, %(keys)s
+            FROM (SELECT coalesce(max(batch), 0) + 1 AS n FROM kfm.replay_batches WHERE replay = %(replay)s) AS next
+            RETURNING batch, backfill
+            """,
+            {"replay": replay, "keys": len(keys)},
+        ).fetchall()
+        connection.execute(
+            """
+            UPDATE kfm.replay_keys SET state = 'asked', batch = %(batch)s, changed_at = clock_timestamp()
+            WHERE replay = %(replay)s AND key = ANY(%(keys)s)
+            """,
+            {"replay": replay, "batch": row["batch"], "keys": keys},
+        )
+        record_move(connection, replay, "batch-asked", actor, {**row, "keys": len(keys)})
+    return ReplayBatch(replay, row["batch"], row["backfill"], tuple(keys))
+
+
+def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool = False) -> bool:
+    """Ends a batch and returns its unsettled keys to the queue. A key that was begun and not finished counts as failed,
+    unless it was handed back because of another key, another run holds it, or `ignore_failures` is set because the
+    cause lies outside the keys. Returns False when the batch had already ended."""
+    parameters = {"replay": batch.replay, "batch": batch.batch, "blameless": ignore_failures}
+    with database.transaction() as connection:
+        ended = connection.execute(
+            """
+            UPDATE kfm.replay_batches SET ended_at = clock_timestamp()
+            WHERE replay = %(replay)s AND batch = %(batch)s AND ended_at IS NULL
+            """,
+            parameters,
+        ).rowcount
+        if not ended:
+            return False
+        left_over = connection.execute(
+            f"""
+            WITH last AS ({LAST_WAL_ENTRIES}),
+            left_over AS (
+                SELECT r.key, last.detail,
+                       NOT %(blameless)s AND last.begun_at >= b.asked_at IS TRUE
+                       AND (k.owner IS NULL OR k.lease_until <= clock_timestamp())
+                       AND last.detail ? 'spared' IS NOT TRUE AS failed
+                FROM kfm.replay_keys r JOIN kfm.keys k ON k.key = r.key LEFT JOIN last ON last.key = r.key
+                     JOIN kfm.replay_batches b ON b.replay = r.replay AND b.batch = r.batch
+                WHERE r.replay = %(replay)s AND r.batch = %(batch)s AND r.state = 'asked'
+            )
+            UPDATE kfm.replay_keys r SET state = 'waiting', changed_at = clock_timestamp(),
+                attempts = r.attempts + o.failed::int,
+                why = CASE WHEN o.failed THEN coalesce(o.detail ->> 'reason', 'its run ended without a word about it')
+                           ELSE r.why END
+            FROM left_over o WHERE r.replay = %(replay)s AND r.key = o.key
+            RETURNING o.failed
+            """,  # noqa: S608 - a constant
+            parameters,
+        ).fetchall()
+        settled = connection.execute(
+            "SELECT FROM kfm.replay_keys WHERE replay = %(replay)s AND batch = %(batch)s AND state = 'done' LIMIT 1",
+            parameters,
+        ).rowcount
+        if not settled and not any(row["failed"] for row in left_over):
+            record_move(connection, batch.replay, "batch-fruitless", "kfm", {"batch": batch.batch})
+    return True
+
+
+def made_no_progress(database: Database, replay: str, number: int) -> bool:
+    """Returns whether the last `number` batches since the replay was started or resumed all ended without an outcome
+    or a failure."""
+    rows = database.fetch(
+        """
+        SELECT what FROM kfm.replay_moves
+        WHERE replay = %(replay)s AND what IN ('started', 'resumed', 'batch-asked', 'batch-fruitless')
+        ORDER BY id DESC LIMIT %(number)s
+        """,
+        {"replay": replay, "number": 2 * number},
+    )
+    return [row["what"] for row in rows] == ["batch-fruitless", "batch-asked"] * number
