@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.declarations.arrow import declared_schema, unit_of
+from kfm_pipelines.declarations.tables import declared_schema, unit_of
 from kfm_pipelines.gates.reference_system import WGS84, read_reference_systems
 from kfm_pipelines.gates.samples import format_sample
 from kfm_pipelines.gates.schema_diff import diff_schemas

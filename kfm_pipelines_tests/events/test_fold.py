@@ -63,10 +63,10 @@ def test_a_granule_may_be_an_instant_or_end_where_its_window_ends(end: datetime)
         ({"object_key": f"{KEY_AT_03}.tmp"}, LocationUndeclared, "object_pattern"),
         ({"object_key": f"{KEY_AT_03}\n"}, LocationUndeclared, "object_pattern"),
         ({"object_key": KEY_AT_03.replace("2025", "٢٠٢٥")}, LocationUndeclared, "object_pattern"),
-        ({"object_key": KEY_AT_03.replace("/12/", "/13/")}, LocationUndeclared, "names no window: month"),
-        ({"object_key": KEY_AT_03.replace("/04/", "/32/")}, LocationUndeclared, "names no window: day"),
-        ({"object_key": KEY_AT_03.replace("/03/", "/24/")}, LocationUndeclared, "names no window: hour"),
-        ({"object_key": KEY_AT_03.replace("2025", "0000")}, LocationUndeclared, "names no window: year"),
+        ({"object_key": KEY_AT_03.replace("/12/", "/13/")}, LocationUndeclared, "has no window in its path: month"),
+        ({"object_key": KEY_AT_03.replace("/04/", "/32/")}, LocationUndeclared, "has no window in its path: day"),
+        ({"object_key": KEY_AT_03.replace("/03/", "/24/")}, LocationUndeclared, "has no window in its path: hour"),
+        ({"object_key": KEY_AT_03.replace("2025", "0000")}, LocationUndeclared, "has no window in its path: year"),
         ({"object_key": "usgs/streamflow/9999/12/31/23/f.parquet"}, LocationUndeclared, "beyond the calendar"),
         ({"size": 268435457}, ContractBroken, "has 268435457 bytes; usgs/streamflow takes at most 268435456"),
         (
@@ -119,7 +119,7 @@ def test_days_and_months_fold_the_same_way(window: str, pattern: str, label: str
 @pytest.mark.parametrize("year", ["99999999999999999999", "9" * 500, "x", ""])
 def test_a_careless_pattern_still_refuses_with_a_sentence(year: str) -> None:
     careless = with_window("month", r"usgs/streamflow/(?P<year>.*)-(?P<month>.*)")
-    with pytest.raises(LocationUndeclared, match="names no window") as refused:
+    with pytest.raises(LocationUndeclared, match="has no window in its path") as refused:
         resolve_event(notice(object_key=f"usgs/streamflow/{year}-01"), careless)
     assert len(str(refused.value)) < 400
 

@@ -147,7 +147,7 @@ def test_a_wrong_declaration_is_one_sentence(tmp_path: Path, events: object, rea
 def test_two_datasets_may_not_listen_to_one_source(tmp_path: Path) -> None:
     other = listening("usda/soil/{basin}", source="usda-soil") | {"dataset": "usda/soil"}
     other["input"]["prefix"] = "usda/soil/"
-    with pytest.raises(DeclarationInvalid, match=rf"^b\.yaml: input\.events: {SOURCE} is already listened to by 'usgs"):
+    with pytest.raises(DeclarationInvalid, match=rf"^b\.yaml: input\.events: {SOURCE} already belongs to 'usgs"):
         load(tmp_path, listening(), other)
     other["input"]["events"][0]["source"] = "kfm.soil.survey"
     assert len(load(tmp_path, listening(), other)) == 2

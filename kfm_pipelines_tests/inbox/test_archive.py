@@ -8,7 +8,7 @@ import pytest
 
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.events import IngestEvent, newest_per_object
-from kfm_pipelines.inbox.archive import archive_events
+from kfm_pipelines.inbox.record import archive_events
 from kfm_pipelines.operations.retention.purge import purge
 from kfm_pipelines.producer.messages import s3_notification
 from kfm_pipelines.services import Services

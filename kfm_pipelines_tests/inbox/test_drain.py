@@ -177,7 +177,7 @@ def test_uniqueness_kept_in_attributes_is_refused_and_counted(site: Site, name: 
     assert site.drain() == BatchCounts(received=1, refused=1, violations=1)
     [letter] = site.fetch("SELECT reason, error FROM kfm.dead_letters")
     assert letter["error"] == "UniquenessInAttributes"
-    assert f"the attribute {name} says 'landsat-2025-12-04T00:00Z', which the body does not" in letter["reason"]
+    assert f"the attribute {name} is 'landsat-2025-12-04T00:00Z', which is not in the body" in letter["reason"]
 
 
 @pytest.mark.parametrize(("value", "recorded"), [(f"{1:032x}", 1), ("1", 1), ("00001", 0), ("Köln-1", 1)])

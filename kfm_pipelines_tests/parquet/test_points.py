@@ -6,7 +6,7 @@ import shapely
 
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.gates import judge_schema
-from kfm_pipelines.parquet.points import coordinates_of, points_of
+from kfm_pipelines.parquet.geoparquet import coordinates_of, points_of
 from kfm_pipelines.stages.compute.table import compute
 from kfm_pipelines_tests.fixtures.gates.subjects import subject_of
 from kfm_pipelines_tests.fixtures.tables import STREAMFLOW, computed, rows

@@ -85,7 +85,7 @@ def test_a_conflict_that_does_not_pass_is_told(
     action, operation, expected = begin(store, name)
     with (
         meeting(conflict, operation, lambda _: True) as calls,
-        pytest.raises(ServiceUnavailable, match=f"{TARGET}: other writes of it were under way {TRIES} times"),
+        pytest.raises(ServiceUnavailable, match=f"{TARGET}: gave up after {TRIES} conflicting writes"),
     ):
         action(store)
     assert (len(calls), len(versions(bucket))) == (TRIES, expected - 1)

@@ -8,8 +8,8 @@ from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind, Rule
 from kfm_pipelines.care.verifier.evidence import EvidenceUnreadable
 from kfm_pipelines.care.verifier.search.distinct import read_texts
-from kfm_pipelines.declarations.arrow import arrow_type
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.declarations.tables import arrow_type
 
 if TYPE_CHECKING:
     import numpy as np

@@ -21,8 +21,8 @@ from kfm_pipelines.catalog.stac.item import (
 from kfm_pipelines.catalog.stac.pages import child_link, dcat_link, stac_version
 from kfm_pipelines.catalog.stac.profile import PROFILE, PROFILE_FILE, check_document
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.bbox import BBox, union
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.declarations.identity import BBox, union
 
 if TYPE_CHECKING:
     import pystac

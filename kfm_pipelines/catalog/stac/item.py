@@ -11,8 +11,8 @@ from kfm_pipelines.catalog.facts import CareFacts, DocumentFacts, InputFacts, Re
 from kfm_pipelines.catalog.stac.pages import page_of
 from kfm_pipelines.catalog.stac.profile import PROFILE, check_document
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.bbox import BBox
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.declarations.identity import BBox
 
 _EXTENSIONS_URL = "https://stac-extensions.github.io"
 ANONYMIZED_EXTENSION = f"{_EXTENSIONS_URL}/anonymized-location/v1.0.0/schema.json"

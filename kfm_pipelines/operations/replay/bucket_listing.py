@@ -6,7 +6,7 @@ from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.errors import MessageRefused
 from kfm_pipelines.events.notice import ObjectNotice
-from kfm_pipelines.events.shapes.s3_objects import S3Object, s3_notice
+from kfm_pipelines.events.shapes.s3 import S3Object, s3_notice
 
 SHAPE = "s3-listing"
 

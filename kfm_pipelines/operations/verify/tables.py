@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.arrow import arrow_type
+from kfm_pipelines.declarations.tables import arrow_type
 from kfm_pipelines.operations.verify.check import Check
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.stages.publish.stage import bounding_box

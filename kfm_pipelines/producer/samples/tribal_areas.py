@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.events.windows import window_of
+from kfm_pipelines.events.canonical_key import window_of
 from kfm_pipelines.producer.samples.sample import to_parquet
 
 if TYPE_CHECKING:

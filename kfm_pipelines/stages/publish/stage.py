@@ -26,8 +26,8 @@ from kfm_pipelines.catalog.trust.attestation import Subjects, sign_attestation
 from kfm_pipelines.catalog.trust.keys import Signer
 from kfm_pipelines.catalog.trust.manifest import run_manifest
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.bbox import BBox, box_from
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.declarations.identity import BBox, box_from
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.parquet.geoparquet import box_of
 from kfm_pipelines.parquet.parquet import read_parquet

@@ -33,11 +33,11 @@ ANNOUNCED = 150
 SENT = 1000
 PUBLISHED = ("catalog", "objects", "processed")
 WORKER = """
-from kfm_pipelines.operations.services import Services
-from kfm_pipelines.orchestration.worker import work
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
+from kfm_pipelines_tests.fixtures.sites.site import work_once
 
-work(Services(load_settings()), once=True)
+work_once(Services(load_settings()))
 """
 
 

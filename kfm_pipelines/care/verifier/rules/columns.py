@@ -7,7 +7,7 @@ from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.origins import UNKNOWN
 from kfm_pipelines.care.verifier.search.distinct import NO_TEXT, TextColumn
-from kfm_pipelines.declarations.arrow import arrow_type
+from kfm_pipelines.declarations.tables import arrow_type
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,10 +1,11 @@
-"""When things are due, and when they are late: how a dataset's stream advances, which windows wait, what lateness does.
+"""When keys are worked on: watermarks, due rules, lateness, freshness and concurrency.
 
-All of it is about when a key is worked on, none of it about what comes out, so it is no part of a dataset's digest.
+None of it changes the published bytes, so it is not part of a dataset's digest.
 """
 
 import re
 from datetime import timedelta
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints, field_validator, model_validator
@@ -12,12 +13,12 @@ from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints,
 from kfm_pipelines.declarations.words import DeclarationModel
 
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
-MAX_DURATION = timedelta(days=36_525)  # what is reckoned with durations has to stay within the years that a clock knows
+MAX_DURATION = timedelta(days=36_525)  # keeps sums of times and durations inside the calendar
 _LARGEST_FIRST = {"d": timedelta(days=1), "h": timedelta(hours=1), "min": timedelta(minutes=1)}
 
 
 def _parse_duration(value: object) -> object:
-    """As people write it, and as `_written` does: what was declared for a release must be read again years later."""
+    """Reads what people and `_format_duration` write: stored declarations must stay readable for years."""
     found = re.fullmatch(r"([0-9]{1,9}) ?(s|min|h|d)", value) if isinstance(value, str) else None
     if isinstance(value, timedelta):
         return value
@@ -30,7 +31,7 @@ def _parse_duration(value: object) -> object:
 
 
 def _format_duration(duration: timedelta) -> str:
-    """In the largest unit that divides it."""
+    """Formats the duration in the largest unit that divides it."""
     for unit, one in _LARGEST_FIRST.items():
         if not duration % one:
             return f"{duration // one} {unit}"
@@ -42,18 +43,21 @@ LateRule = Literal["patch", "replay", "quarantine"]
 
 
 class Watermark(DeclarationModel):
-    """How far a stream is complete: the furthest it has reached, less what may still come out of order."""
+    """How far a stream is complete: the latest time seen, minus `out_of_order`."""
 
-    # A group of input.object_pattern: each of its values is a stream of its own, and all have to get there.
+    # A group of input.object_pattern: each of its values is a stream, and the slowest sets the watermark.
     partition: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")] | None = None
     out_of_order: Duration = timedelta(days=1)
-    idle_after: Duration = timedelta(hours=6)  # a stream that has not advanced for so long holds back no other
-    skew: Duration = timedelta(hours=1)  # what is dated further ahead than that is no sign of progress
+    idle_after: Duration = timedelta(hours=6)  # a stream that has not advanced for this long holds back no other
+    skew: Duration = timedelta(hours=1)  # events dated further ahead do not advance the stream
 
 
 class DueRule(DeclarationModel):
-    """When a key with something new is worked on. `eager`: at once, or when so many events wait, or the first of them
-    has waited so long. `on_close`: when the watermark passes the end of its window, or at the latest after so long."""
+    """When a key with new events is worked on.
+
+    `eager`: when `events` of them wait, or the first has waited for `wait`. `on_close`: when the watermark passes the
+    end of the window, or after `wait`.
+    """
 
     when: Literal["eager", "on_close"] = "eager"
     events: Annotated[int, Field(ge=1, le=100_000)] = 1
@@ -64,19 +68,44 @@ class DueRule(DeclarationModel):
         if self.when == "on_close" and self.events != 1:
             raise ValueError("events is for eager only; on_close waits for the watermark")
         if self.wait is None and (self.when == "on_close" or self.events > 1):
-            raise ValueError("wait must say how long at most, or a key could wait for ever")
+            raise ValueError("wait must be set, or a key could wait for ever")
         if self.wait is not None and self.when == "eager" and self.events == 1:
             raise ValueError("wait needs events: more than 1; with one event nothing waits")
         return self
 
 
 class ServiceLevel(DeclarationModel):
-    freshness: Duration | None = None  # how long after a publication the next has to come; unsaid, nobody waits for it
+    freshness: Duration | None = None  # the longest time between publications; None for no limit
 
     @field_validator("freshness")
     @classmethod
     def _check_freshness(cls, freshness: timedelta | None) -> timedelta | None:
-        # Dagster looks at freshness about once a minute, and refuses less.
+        # Dagster checks freshness about once a minute and refuses less.
         if freshness is not None and freshness < timedelta(minutes=1):
             raise ValueError("must be at least 1 min")
         return freshness
+
+
+class PrefixLimit(DeclarationModel):
+    """The most concurrent runs over keys with this prefix."""
+
+    prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_:-]*$")]
+    runs: Annotated[int, Field(ge=1, le=8)]  # dagster.yaml has a limit for each of these numbers
+
+
+class Concurrency(DeclarationModel):
+    """Limits on concurrent runs. None by default, because claims already keep a key to one run."""
+
+    serial: bool = False
+    limits: list[PrefixLimit] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _check_prefixes_disjoint(self) -> Self:
+        ordered = sorted(limit.prefix for limit in self.limits)
+        for shorter, longer in pairwise(ordered):
+            if longer.startswith(shorter):
+                raise ValueError(f"limits: prefix {longer!r} lies within {shorter!r}; a key may be under one only")
+        return self
+
+    def limit_of(self, key: str) -> PrefixLimit | None:
+        return next((limit for limit in self.limits if key.startswith(limit.prefix)), None)
