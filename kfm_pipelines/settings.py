@@ -83,7 +83,9 @@ class LogSettings:
 def load_log_settings(environ: Mapping[str, str] | None = None) -> LogSettings:
     env = os.environ if environ is None else environ
     secrets = _secrets(env.get("KFM_POSTGRES_URL") or "", _care_keys(env))
-    return LogSettings(home_directory(env) / TELEMETRY_FOLDER, _log_level(env), secrets)
+    return LogSettings(
+        home_directory(env) / TELEMETRY_FOLDER, _choice(env, "KFM_LOG_LEVEL", LOG_LEVELS, "info"), secrets
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +146,13 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         findings_days=_whole_number(env, "KFM_FINDINGS_DAYS", 400, at_least=30, at_most=36_500),
         openlineage_url=_openlineage_url(env, home),
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
-        telemetry=_switch(env, "KFM_TELEMETRY", default="on"),
-        log_level=_log_level(env),
+        telemetry=_choice(env, "KFM_TELEMETRY", ("on", "off"), "on") == "on",
+        log_level=_choice(env, "KFM_LOG_LEVEL", LOG_LEVELS, "info"),
         span_collector=_collector(env, "traces"),
         metric_collector=_collector(env, "metrics"),
         metrics_port=metrics_port(env),
         alert_topic=env.get("KFM_ALERT_TOPIC") or "kfm-alerts",
-        source_date_epoch=_source_date_epoch(env),
+        source_date_epoch=_optional_number(env, "SOURCE_DATE_EPOCH", at_least=0, at_most=253_402_300_799),
     )
 
 
@@ -198,18 +200,11 @@ def _openlineage_url(env: Mapping[str, str], home: Path) -> str | None:
     return None if url == "none" else url
 
 
-def _switch(env: Mapping[str, str], name: str, *, default: str) -> bool:
-    value = env.get(name) or default
-    if value not in ("on", "off"):
-        raise SettingsInvalid(f"{name} must be on or off, not {value!r}")
-    return value == "on"
-
-
-def _log_level(env: Mapping[str, str]) -> str:
-    level = (env.get("KFM_LOG_LEVEL") or "info").lower()
-    if level not in LOG_LEVELS:
-        raise SettingsInvalid(f"KFM_LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, not {level!r}")
-    return level
+def _choice(env: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
+    value = (env.get(name) or default).lower()
+    if value not in allowed:
+        raise SettingsInvalid(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+    return value
 
 
 def _collector(env: Mapping[str, str], signal: str) -> str | None:
@@ -224,7 +219,7 @@ def _collector(env: Mapping[str, str], signal: str) -> str | None:
 
 def metrics_port(environ: Mapping[str, str] | None = None) -> int | None:
     env = os.environ if environ is None else environ
-    return _whole_number(env, "KFM_METRICS_PORT", 0, at_most=65_535) if env.get("KFM_METRICS_PORT") else None
+    return _optional_number(env, "KFM_METRICS_PORT", at_least=1, at_most=65_535)
 
 
 def _care_secrets(env: Mapping[str, str]) -> str:
@@ -251,10 +246,8 @@ def _secrets(postgres_url: str, care_keys: tuple[tuple[str, str], ...]) -> tuple
     return tuple(one for one in (password, unquote(password), *(secret for _, secret in care_keys)) if one)
 
 
-def _source_date_epoch(env: Mapping[str, str]) -> int | None:
-    if not env.get("SOURCE_DATE_EPOCH"):
-        return None
-    return _whole_number(env, "SOURCE_DATE_EPOCH", 0, at_least=0, at_most=253_402_300_799)
+def _optional_number(env: Mapping[str, str], name: str, *, at_least: int, at_most: int) -> int | None:
+    return _whole_number(env, name, 0, at_least=at_least, at_most=at_most) if env.get(name) else None
 
 
 def _fifo_name(env: Mapping[str, str], name: str, default: str) -> str:

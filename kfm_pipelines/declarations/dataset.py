@@ -91,19 +91,16 @@ class Dataset(DeclarationModel):
         return self
 
     @model_validator(mode="after")
-    def _check_window_groups(self) -> Self:
-        missing = _PATTERN_GROUPS[self.key.window] - set(re.compile(self.input.object_pattern).groupindex)
-        if missing:
+    def _check_pattern_groups(self) -> Self:
+        groups = set(re.compile(self.input.object_pattern).groupindex)
+        if missing := _PATTERN_GROUPS[self.key.window] - groups:
             raise ValueError(
                 f"input.object_pattern needs a group (?P<{min(missing)}>…) to name a window of one {self.key.window}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_partition_group(self) -> Self:
-        named = self.watermark.partition
-        if named is not None and named not in re.compile(self.input.object_pattern).groupindex:
-            raise ValueError(f"watermark.partition: input.object_pattern has no group (?P<{named}>…)")
+        if self.watermark.partition is not None and self.watermark.partition not in groups:
+            raise ValueError(
+                f"watermark.partition: input.object_pattern has no group (?P<{self.watermark.partition}>…)"
+            )
         return self
 
     @property

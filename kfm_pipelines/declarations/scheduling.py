@@ -12,9 +12,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints,
 
 from kfm_pipelines.declarations.words import DeclarationModel
 
-_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
+_UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "min": timedelta(minutes=1), "s": timedelta(seconds=1)}
 MAX_DURATION = timedelta(days=36_525)  # keeps sums of times and durations inside the calendar
-_LARGEST_FIRST = {"d": timedelta(days=1), "h": timedelta(hours=1), "min": timedelta(minutes=1)}
 
 
 def _parse_duration(value: object) -> object:
@@ -24,7 +23,7 @@ def _parse_duration(value: object) -> object:
         return value
     if found is None:
         raise ValueError("must be a number and a unit, like 90 s, 15 min, 3 h or 2 d")
-    duration = timedelta(**{_UNITS[found[2]]: int(found[1])})
+    duration = int(found[1]) * _UNITS[found[2]]
     if duration > MAX_DURATION:
         raise ValueError(f"must be at most {_format_duration(MAX_DURATION)}")
     return duration
@@ -32,7 +31,7 @@ def _parse_duration(value: object) -> object:
 
 def _format_duration(duration: timedelta) -> str:
     """Formats the duration in the largest unit that divides it."""
-    for unit, one in _LARGEST_FIRST.items():
+    for unit, one in _UNITS.items():
         if not duration % one:
             return f"{duration // one} {unit}"
     return f"{duration // timedelta(seconds=1)} s"

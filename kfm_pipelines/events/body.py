@@ -90,11 +90,11 @@ def _check_depth_and_text(document: object) -> None:
         depth += 1
         if containers and depth > MAX_DEPTH:
             raise _too_deep_error()
-        level = [child for container in containers for child in _children(container)]
-
-
-def _children(container: dict[str, object] | list[object]) -> list[object]:
-    return [*container.keys(), *container.values()] if isinstance(container, dict) else container
+        level = [
+            child
+            for node in containers
+            for child in ((*node.keys(), *node.values()) if isinstance(node, dict) else node)
+        ]
 
 
 def _too_deep_error() -> BodyUnreadable:

@@ -6,7 +6,7 @@ Contracts are additive: unknown fields and newer minor versions pass, other majo
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -75,17 +75,15 @@ def check_contract(contract: Contract, document: object) -> None:
 def _fast_validator(contract: Contract) -> "jsonschema_rs.Draft202012Validator":
     import jsonschema_rs
 
-    def is_readable(read: Callable[[str], object]) -> Callable[[str], bool]:
-        def check(text: str) -> bool:
-            try:
-                return bool(read(text))
-            except ValueError:
-                return False
-
-        return check
-
-    formats = {name: is_readable(read) for name, read in _FORMATS.items()}
+    formats = {name: partial(_is_readable, read) for name, read in _FORMATS.items()}
     return jsonschema_rs.Draft202012Validator(_load_schema(contract), formats=formats, validate_formats=True)
+
+
+def _is_readable(read: Callable[[str], object], text: str) -> bool:
+    try:
+        return bool(read(text))
+    except ValueError:
+        return False
 
 
 @cache

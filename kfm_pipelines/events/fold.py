@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 
-from kfm_pipelines.declarations import EventTemplate
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
+from kfm_pipelines.declarations.inputs import EventTemplate
 from kfm_pipelines.errors import ContractBroken, LocationUndeclared
 from kfm_pipelines.events.canonical_key import CanonicalKey, Window, window_of
 from kfm_pipelines.events.notice import Notice, ObjectNotice, PayloadNotice, check_object_key

@@ -32,7 +32,10 @@ def read_message(message: Message, datasets: Datasets) -> Delivery:
     problems: list[MessageRefused] = []
     for number, notice in enumerate(notices, start=1):
         try:
-            events.append(_with_message_group(resolve_event(notice, datasets), message))
+            event = resolve_event(notice, datasets)
+            if message.group is not None:
+                event = replace(event, message_group=message.group, group_sequence=message.sequence)
+            events.append(event)
         except MessageRefused as error:
             problems.append(error if len(notices) == 1 else type(error)(f"record {number} of {len(notices)}: {error}"))
     refusal = build_refusal(message, problems[0]) if problems else None
@@ -51,12 +54,6 @@ def build_refusal(message: Message, error: KfmError) -> Refusal:
         group=message.group,
         sequence=message.sequence,
     )
-
-
-def _with_message_group(event: IngestEvent, message: Message) -> IngestEvent:
-    if message.group is None:
-        return event
-    return replace(event, message_group=message.group, group_sequence=message.sequence)
 
 
 def _check_total_size(records: int, length: int) -> None:

@@ -161,32 +161,24 @@ class IntakeTelemetry:
             self.services.telemetry.metrics.observe("processing_latency_seconds", waited, stage="queue")
         for identity, context in received.traces:
             refused = identity in unrecorded or received.is_refused(identity)
-            fresh = identity in first_seen
+            outcome = "refused" if refused else "new" if identity in first_seen else "duplicate"
             first_seen.discard(identity)  # a message may contain the same event twice
-            self._emit_event(received, identity, context, now, fresh=fresh, refused=refused, energy=energy)
+            self._emit_event(received, (identity, context), now, energy, outcome)
         if self.queue.endswith(".fifo"):
             self._emit_fifo_record(received, now, dedup_hit=not has_new and not received.delivery.refusal)
 
     def _emit_event(
-        self,
-        received: _ReceivedMessage,
-        identity: str,
-        context: TraceContext,
-        now: datetime,
-        *,
-        fresh: bool,
-        refused: bool,
-        energy: Energy,
+        self, received: _ReceivedMessage, event: tuple[str, TraceContext], now: datetime, energy: Energy, outcome: str
     ) -> None:
-        telemetry, message = self.services.telemetry, received.message
+        (identity, context), message, telemetry = event, received.message, self.services.telemetry
         latency = None if message.sent_at is None else max(0.0, (now - message.sent_at).total_seconds() * 1000)
-        if fresh and latency is not None:
+        if outcome == "new" and latency is not None:
             telemetry.metrics.observe("event_ingest_latency_ms", latency)
-        if received.traced and not refused and self._read_at:
-            hit: dict[str, SpanValue] = {"kfm.event_id": identity, "kfm.dedup_hit": not fresh}
-            telemetry.spans.emit_past_span("idempotent_write", self._read_at, now, hit, parent=context)
-        if refused:
+        if outcome == "refused":
             self._log_refusal(received, identity, context)
+        elif received.traced and self._read_at:
+            hit: dict[str, SpanValue] = {"kfm.event_id": identity, "kfm.dedup_hit": outcome == "duplicate"}
+            telemetry.spans.emit_past_span("idempotent_write", self._read_at, now, hit, parent=context)
         telemetry.records.write(
             "event-ingest-v1",
             {
@@ -196,8 +188,8 @@ class IntakeTelemetry:
                 "message_id": message.message_id or None,
                 "trace_id": context.trace_hex,
                 "latency_ms": latency,
-                "dedup_hit": not fresh and not refused,
-                "dlq": refused,
+                "dedup_hit": outcome == "duplicate",
+                "dlq": outcome == "refused",
                 "energy_ws": self._per_event(energy.watt_seconds),
                 "carbon_g": self._per_event(energy.carbon_grams),
                 "energy_method": energy.method,

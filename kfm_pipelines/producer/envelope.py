@@ -16,7 +16,7 @@ from uuid import UUID
 import rfc8785
 
 from kfm_pipelines.aws.batches import Outgoing
-from kfm_pipelines.declarations import EVENT_SOURCE
+from kfm_pipelines.declarations.words import EVENT_SOURCE
 from kfm_pipelines.errors import MessageRefused, ProducerMistaken
 from kfm_pipelines.events.identity import s3_object_identity
 from kfm_pipelines.events.notice import normalise_etag

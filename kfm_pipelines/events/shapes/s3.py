@@ -113,13 +113,9 @@ def read_test_event(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
 
 
 def _notification_notice(record: Mapping[str, Any]) -> ObjectNotice:
-    fields = record["s3"]["object"]
-    stored = _s3_object(
-        record["s3"]["bucket"]["name"],
-        fields | {"key": _decode_key(fields["key"])},
-        etag="eTag",
-        version_id="versionId",
-    )
+    bucket, fields = record["s3"]["bucket"]["name"], dict(record["s3"]["object"])
+    fields["key"] = _decode_key(fields["key"])
+    stored = _s3_object(bucket, fields, etag="eTag", version_id="versionId")
     change = _change_of(record["eventName"], stored.version_id)
     return s3_notice("s3-notification", change, stored, read_timestamp(record["eventTime"]))
 
