@@ -75,7 +75,7 @@ def check_contract(contract: Contract, document: object) -> None:
 def _fast_validator(contract: Contract) -> "jsonschema_rs.Draft202012Validator":
     import jsonschema_rs
 
-    formats = {name: partial(_is_readable, read) for name, read in _FORMATS.items()}
+    formats: dict[str, Callable[[str], bool]] = {name: partial(_is_readable, read) for name, read in _FORMATS.items()}
     return jsonschema_rs.Draft202012Validator(_load_schema(contract), formats=formats, validate_formats=True)
 
 

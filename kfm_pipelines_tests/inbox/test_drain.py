@@ -129,8 +129,8 @@ def test_a_message_the_database_refuses_keeps_what_it_needs_to_be_sent_again(sit
     assert letter == {"attributes": {"origin": "here"}, "message_group": "one", "placed": True}
 
 
-@pytest.mark.slow
-def test_nothing_is_received_while_the_database_is_away(site: Site) -> None:
+def test_nothing_is_received_while_the_database_is_down(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kfm_pipelines.state.database.CONNECTION_SECONDS", 0.5)
     site.send(message(site, 1))
     away = Services(replace(site.services.settings, postgres_url="postgresql://nobody:none@127.0.0.1:1/none"))
     with pytest.raises(ServiceUnavailable):
