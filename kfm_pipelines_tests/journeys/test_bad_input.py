@@ -1,6 +1,6 @@
 """Bad input of every kind: one clear sentence in the right place, nothing else harmed, nothing lost."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -12,10 +12,9 @@ import pytest
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.aws.provision import provision
 from kfm_pipelines.errors import DeclarationInvalid
-from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.producer.samples.streamflow import streamflow_object, streamflow_table
 from kfm_pipelines_tests.fixtures.runs.dispatch import evaluations, parquet
-from kfm_pipelines_tests.fixtures.sites.site import START, Put, Site, opened_site
+from kfm_pipelines_tests.fixtures.sites.site import START, Put, Site
 
 pytestmark = pytest.mark.slow
 
@@ -179,73 +178,40 @@ HOURS = {name: hour for hour, name in enumerate(FAILING, start=1)}
 GOOD_HOURS = (0, len(FAILING) + 1)
 
 
-@dataclass(frozen=True)
-class Spoiled:
-    """A site where every hour but two is bad, each in its own way, after its first work."""
+def test_bad_keys_stop_alone_with_a_clear_reason_and_can_be_repaired(site: Site) -> None:
+    # S3's own notices would be believed before any other.
+    s3_client().put_bucket_notification_configuration(Bucket=site.bucket, NotificationConfiguration={})
+    for hour in GOOD_HOURS:
+        _announce(site, site.put(hour))
+    for name, case in FAILING.items():
+        case.spoil(site, HOURS[name])
 
-    site: Site
-    counts: dict[str, int]
-    letters: dict[str, Letter]  # by key
+    assert site.work() == {"keys": len(FAILING) + 2, "published": 2, "skipped": 0, "failed": len(FAILING)}
 
-    def key(self, name: str) -> str:
-        return self.site.key(HOURS[name])
-
-
-@pytest.fixture(scope="module")
-def spoiled(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spoiled]:
-    root = tmp_path_factory.mktemp("spoiled")
-    with opened_site(root / "site", stack.environment["KFM_POSTGRES_URL"], site_template) as site:
-        # S3's own notices would be believed before any other.
-        s3_client().put_bucket_notification_configuration(Bucket=site.bucket, NotificationConfiguration={})
-        for hour in GOOD_HOURS:
-            _announce(site, site.put(hour))
-        for name, case in FAILING.items():
-            case.spoil(site, HOURS[name])
-        yield Spoiled(site, site.work(), {letter["key"]: letter for letter in _letters(site)})
-
-
-@pytest.mark.parametrize("name", FAILING)
-def test_a_bad_key_gets_one_letter_with_a_clear_reason(spoiled: Spoiled, name: str) -> None:
-    site, key, case = spoiled.site, spoiled.key(name), FAILING[name]
-    letter = spoiled.letters[key]
-    assert letter["dataset"] == "usgs/streamflow"
-    assert (letter["failure_stage"], letter["error"], letter["triage"]) == (case.stage, case.error, case.triage)
-    start = START + timedelta(hours=HOURS[name])
-    window = {"start": f"{start:%Y-%m-%dT%H:%MZ}", "end": f"{start + timedelta(hours=1):%Y-%m-%dT%H:%MZ}"}
-    assert case.reason.format(**window) in letter["reason"]
-    assert key in letter["reason"] or f"s3://{site.bucket}/usgs/streamflow/" in letter["reason"]
-    _assert_one_sentence(letter["reason"])
-
-
-def test_bad_keys_stop_alone_and_can_be_repaired(spoiled: Spoiled) -> None:
-    site = spoiled.site
-    keys = {spoiled.key(name): case for name, case in FAILING.items()}
-    assert spoiled.counts == {"keys": len(keys) + 2, "published": 2, "skipped": 0, "failed": len(keys)}
-    assert spoiled.letters.keys() == keys.keys()
-    assert {letter["closed_at"] for letter in spoiled.letters.values()} == {None}
+    letters = {letter["key"]: letter for letter in _letters(site)}
+    assert letters.keys() == {site.key(hour) for hour in HOURS.values()}
+    for name, case in FAILING.items():
+        _assert_letter(site, letters[site.key(HOURS[name])], case, HOURS[name])
     _assert_only_good_hours_are_published(site)
-    assert {key: site.red(key) for key in keys} == {
-        key: ["1/table.parquet"] if case.stage == "validate" else [] for key, case in keys.items()
-    }
 
     before = site.tree()
     site.send_all([row["body"] for row in site.fetch("SELECT body FROM kfm.inbox")])
     assert site.work() == IDLE
     assert site.tree() == before
-    assert {letter["key"]: letter for letter in _letters(site)} == spoiled.letters
+    assert {letter["key"]: letter for letter in _letters(site)} == letters
 
     provision(site.services.settings, site.services.datasets)
-    for name, hour in HOURS.items():
-        for row in site.fetch(f"SELECT DISTINCT asset_uri FROM kfm.inbox WHERE key = '{spoiled.key(name)}'"):
+    for hour in HOURS.values():
+        for row in site.fetch(f"SELECT DISTINCT asset_uri FROM kfm.inbox WHERE key = '{site.key(hour)}'"):
             site.put(hour, name=row["asset_uri"].rsplit("/", 1)[1])
-    assert site.work() == {"keys": len(keys), "published": len(keys), "skipped": 0, "failed": 0}
+    assert site.work() == {"keys": len(FAILING), "published": len(FAILING), "skipped": 0, "failed": 0}
     changing = ("state", "closed_at", "changed_at", "filed_at")
     for closed in _letters(site):
-        assert closed == {**spoiled.letters[closed["key"]], **{name: closed[name] for name in changing}}
+        assert closed == {**letters[closed["key"]], **{name: closed[name] for name in changing}}
         assert closed["state"] == "closed"
     assert site.fetch("SELECT DISTINCT state FROM kfm.inbox") == [{"state": "succeeded"}]
     assert site.tree("work") == {}
-    assert [site.red(key) for key in keys] == [[]] * len(keys)
+    assert [site.red(key) for key in letters] == [[]] * len(letters)
 
 
 def test_a_red_verdict_is_recorded_and_fails_the_check(site: Site) -> None:
@@ -292,6 +258,17 @@ def _assert_one_sentence(reason: str) -> None:
     assert len(reason) < 500
     assert "Traceback" not in reason
     assert 'File "' not in reason
+
+
+def _assert_letter(site: Site, letter: Letter, case: Failing, hour: int) -> None:
+    key, start = site.key(hour), START + timedelta(hours=hour)
+    assert (letter["dataset"], letter["closed_at"]) == ("usgs/streamflow", None)
+    assert (letter["failure_stage"], letter["error"], letter["triage"]) == (case.stage, case.error, case.triage)
+    window = {"start": f"{start:%Y-%m-%dT%H:%MZ}", "end": f"{start + timedelta(hours=1):%Y-%m-%dT%H:%MZ}"}
+    assert case.reason.format(**window) in letter["reason"]
+    assert key in letter["reason"] or f"s3://{site.bucket}/usgs/streamflow/" in letter["reason"]
+    _assert_one_sentence(letter["reason"])
+    assert site.red(key) == (["1/table.parquet"] if case.stage == "validate" else [])
 
 
 def _assert_only_good_hours_are_published(site: Site) -> None:

@@ -58,7 +58,9 @@ def test_one_bad_answer_is_made_good(store: Store, bucket: str, name: str, fault
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("name", ["keep", "replace", "swap"])
-def test_what_stays_bad_is_told_soon_and_can_be_done_again(store: Store, bucket: str, name: str, fault: Fault) -> None:
+def test_a_lasting_fault_raises_soon_and_the_call_can_be_repeated(
+    store: Store, bucket: str, name: str, fault: Fault
+) -> None:
     action, operation, expected = begin(store, name)
     with meeting(fault, operation, lambda _: True) as calls, pytest.raises(ServiceUnavailable):
         action(store)
@@ -78,9 +80,7 @@ def test_a_conflict_that_passes_is_waited_for(store: Store, bucket: str, name: s
 
 
 @pytest.mark.parametrize("name", CONDITIONAL)
-def test_a_conflict_that_does_not_pass_is_told(
-    store: Store, bucket: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lasting_conflict_raises(store: Store, bucket: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kfm_pipelines.stores.s3.SHORTEST_PAUSE_SECONDS", 0.001)
     action, operation, expected = begin(store, name)
     with (
