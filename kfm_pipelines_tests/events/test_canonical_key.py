@@ -16,7 +16,7 @@ h3_res = st.sampled_from(["none", *map(str, range(16))])
 
 
 def test_golden_key_of_a_declared_dataset() -> None:
-    """A change of this text moves every key: raise KEY_DERIVATION_VERSION and say so in the changelog."""
+    """A change of this text moves every key: raise KEY_DERIVATION_VERSION and note it in the changelog."""
     key = key_of(declared()["usgs/streamflow"], window_of(NOON, "hour"))
     assert (KEY_DERIVATION_VERSION, str(key)) == (1, "usgs-streamflow:kansas_statewide:none:2025-12-04T12Z:v1-0-0")
 

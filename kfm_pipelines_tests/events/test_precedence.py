@@ -318,7 +318,7 @@ def numbered(*writes: IngestEvent) -> list[IngestEvent]:
         "one that was deleted; the deletion stays",
         "the last of every chain stays",
         "an older announcement",
-        "an announcement as old as what the store says",
+        "an announcement as old as the store's event",
         "a newer announcement",
         "a version, while the newer one can be purged",
         "a version, while its delete marker can be purged",

@@ -1,4 +1,4 @@
-"""Draining: at least once in, one record each, whatever fails on the way and whoever else is at it."""
+"""Messages arrive at least once and are recorded once, whatever fails and however many consumers drain."""
 
 import json
 import time
@@ -132,10 +132,10 @@ def test_a_message_the_database_refuses_keeps_what_it_needs_to_be_sent_again(sit
 def test_nothing_is_received_while_the_database_is_down(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kfm_pipelines.state.database.CONNECTION_SECONDS", 0.5)
     site.send(message(site, 1))
-    away = Services(replace(site.services.settings, postgres_url="postgresql://nobody:none@127.0.0.1:1/none"))
+    disconnected = Services(replace(site.services.settings, postgres_url="postgresql://nobody:none@127.0.0.1:1/none"))
     with pytest.raises(ServiceUnavailable):
-        drain(away, site.services.queue, budget_seconds=1)
-    away.close()
+        drain(disconnected, site.services.queue, budget_seconds=1)
+    disconnected.close()
     assert site.services.queue.depth().waiting == 1
 
 

@@ -1,4 +1,4 @@
-"""What came after its window had closed says so wherever a release tells what it was made of."""
+"""Inputs that came after their window had closed are marked in every document of a release."""
 
 import io
 import json
@@ -28,7 +28,7 @@ SECOND = "second.parquet"
 
 
 def note_late(site: Site, state: str) -> None:
-    """As the inbox does with an event that was made after its window had closed: here that of the second object."""
+    """Marks the event of the second object as late, like the inbox."""
     site.services.database.execute(
         "INSERT INTO kfm.late (identity, key, dataset, rule, state) SELECT identity, key, dataset, 'replay',"
         " %(state)s FROM kfm.inbox WHERE asset_uri LIKE '%%/' || %(name)s"
@@ -38,12 +38,12 @@ def note_late(site: Site, state: str) -> None:
 
 
 def silence(site: Site) -> None:
-    """S3 tells nobody of what is written; the test does."""
+    """Turns off S3's own notices; the test sends them."""
     s3_client().put_bucket_notification_configuration(Bucket=site.bucket, NotificationConfiguration={})
 
 
 def published(site: Site, run_id: str) -> PublishedRelease:
-    """What there is after a run, with everything it leads to."""
+    """Publishes the key and returns its release."""
     publish(site.services, site.dataset, [site.key()], run_id)
     shelf = PublishedTree(
         site.services.store, load_trust_root(site.services.store, site.services.settings.signing_key, None)

@@ -1,4 +1,4 @@
-"""Parquet bytes: strangers' files are read or refused, and one table has one form."""
+"""Untrusted Parquet files are read or refused, and one table has one form."""
 
 import io
 

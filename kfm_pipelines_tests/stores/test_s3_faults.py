@@ -94,7 +94,7 @@ def test_a_lasting_conflict_raises(store: Store, bucket: str, name: str, monkeyp
 @pytest.mark.parametrize("bytes_there", [NEW, OTHER], ids=["the same bytes", "other bytes"])
 @pytest.mark.parametrize("name", CONDITIONAL)
 def test_whoever_wins_a_conflict_decides_what_it_was(store: Store, bucket: str, name: str, bytes_there: bytes) -> None:
-    """The same bytes are success, whoever wrote them; other bytes are somebody else's."""
+    """The same bytes are success, regardless of their writer; other bytes are another writer's."""
     action, operation, expected = begin(store, name)
 
     def outrun(request: Any) -> Any:

@@ -1,4 +1,4 @@
-"""FIFO envelopes: the payload is read by its own shape or handed on, and nobody can take another's identity."""
+"""FIFO envelopes: the payload is read by its own shape or handed on, and no producer can take another's identity."""
 
 import json
 from datetime import UTC, datetime
