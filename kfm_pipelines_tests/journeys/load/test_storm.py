@@ -15,7 +15,7 @@ from kfm_pipelines_tests.fixtures.sites.site import Put, Site
 
 OBJECTS = 1000
 DELIVERIES = 50
-IN_QUEUE = 200  # at a time, as many as one commit takes: the emulator slows down with the depth of a queue
+IN_QUEUE = 200  # at a time, as many as one commit takes; deeper queues are a little slower in the emulator
 
 
 def announcements(site: Site) -> tuple[Callable[[Put], str], ...]:
