@@ -1,4 +1,4 @@
-"""What Dagster loads: assets, jobs, sensors and schedules, and the chores of a tick."""
+"""The definitions that Dagster loads: assets, jobs, sensors, schedules, and the chores of a tick."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +42,7 @@ CHORES = Chores(
 def build_definitions(
     resources: Path | None = None, resource_overrides: Mapping[str, Any] | None = None
 ) -> dg.Definitions:
-    """Everything Dagster needs to know. Reads the declarations; touches no network and no database."""
+    """Builds all definitions from the declarations, without network or database."""
     folder = resources or resources_directory()
     datasets = load_datasets(folder)
     services = ServicesResource()
@@ -55,15 +55,7 @@ def build_definitions(
         )
         for dataset in datasets.values()
     ]
-    others: list[dg.JobDefinition] = [
-        purge_job,
-        provenance_job,
-        kill_job,
-        unkill_job,
-        *scan_jobs,
-        snapshot_job,
-        late_lane_job,
-    ]
+    others = (purge_job, provenance_job, kill_job, unkill_job, *scan_jobs, snapshot_job, late_lane_job)
     return dg.Definitions(
         assets=[
             asset
@@ -77,18 +69,15 @@ def build_definitions(
             failure_sensor([*(job.name for job in jobs), *(job.name for job in others)]),
         ],
         schedules=[purge_schedule, provenance_schedule, *scan_schedules, snapshot_schedule, late_lane_schedule],
-        resources={
-            "services": services,
-            "handoffs": ParquetHandoffs(services=services),
-            **(resource_overrides or {}),
-        },
+        resources={"services": services, "handoffs": ParquetHandoffs(services=services)}
+        | dict(resource_overrides or {}),
         # Five short steps over one batch: a process for each would cost more than the work.
         executor=dg.in_process_executor,
     )
 
 
 def _load_published_table(resources: Path, dataset: Dataset) -> Table | None:
-    """What readers get. A policy that is not there or not right stops the keys of its dataset, not all definitions."""
+    """Returns the published table, None if the policy is missing or invalid: that must stop only its own dataset."""
     try:
         return published_table(dataset, load_policy(resources, dataset.policy))
     except (KfmError, ValueError):
@@ -97,5 +86,4 @@ def _load_published_table(resources: Path, dataset: Dataset) -> Table | None:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """What Dagster loads; built when it asks, not when this module is imported."""
     return build_definitions()

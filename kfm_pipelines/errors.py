@@ -1,51 +1,51 @@
-"""Every failure the pipeline names, in one tree. The class decides what happens next.
+"""Every named failure, in one tree. The class decides whether work is retried.
 
 KfmError
-├── Terminal                    trying again cannot help; a person or a new event must
-│   ├── SettingsInvalid         an environment variable does not make sense
-│   ├── DeclarationInvalid      a file in resources/ does not make sense
-│   ├── ProducerMistaken        asked to send what no consumer of ours would take
-│   ├── MessageRefused          a queue message that is no event of ours
-│   │   ├── BodyUnreadable      not JSON, too deep, too large
-│   │   ├── ShapeUnknown        JSON, but no shape we listen to
+├── Terminal                    retrying cannot help: a person or a new event must
+│   ├── SettingsInvalid         an environment variable is invalid
+│   ├── DeclarationInvalid      a file in resources/ is invalid
+│   ├── ProducerMistaken        asked to send what no consumer would accept
+│   ├── MessageRefused          a queue message that is not a valid event
+│   │   ├── BodyUnreadable      not JSON, too deep or too large
+│   │   ├── ShapeUnknown        JSON, but not an accepted shape
 │   │   ├── ContractBroken      a known shape that breaks its schema
-│   │   ├── UniquenessInAttributes  attributes alone tell it from another message
-│   │   ├── DatasetUnknown      names a dataset nobody declared
-│   │   └── LocationUndeclared  points outside the declared buckets and prefixes
-│   ├── KeyInvalid              not a canonical idempotency key
-│   ├── KeyOutdated             of a transform version that is not declared any more
-│   ├── ObjectMissing           the event's object is not there
-│   ├── ObjectForbidden         the store refuses us
-│   ├── IntegrityBroken         size, ETag or digest disagree with what was promised
+│   │   ├── UniquenessInAttributes  unique by its attributes only
+│   │   ├── DatasetUnknown      names an undeclared dataset
+│   │   └── LocationUndeclared  outside the declared buckets and prefixes
+│   ├── KeyInvalid              not a canonical key
+│   ├── KeyOutdated             its transform version is no longer declared
+│   ├── ObjectMissing           the event's object does not exist
+│   ├── ObjectForbidden         the store denies access
+│   ├── IntegrityBroken         size, ETag or digest differ from what was announced
 │   ├── InputUnreadable         the object is not in the declared format
-│   ├── TransformFailed         the declared transform cannot take the table, or raised
-│   ├── PolicyRefused           masking policy absent, unknown or not applied
-│   ├── ReviewRefused           somebody with authority said no, or nobody is asked
-│   ├── SignatureRefused        not signed by whoever may decide
+│   ├── TransformFailed         the declared transform refused the table or raised
+│   ├── PolicyRefused           masking policy missing, unknown or not applied
+│   ├── ReviewRefused           rejected by an authority, or none can be asked
+│   ├── SignatureRefused        not signed by an authority
 │   ├── GateRefused             no green verdict for exactly these bytes
-│   │   ├── QualityRefused      the data is not as good as was declared
-│   │   ├── IntegrityRefused    what is staged, or what it was made of, is not what it should be
-│   │   └── CareRefused         the verifier found a rule of the policy broken
-│   ├── SchemaRefused           an approval of a schema that cannot be given
-│   ├── QueryRefused            not SPARQL, or it asks somebody else than the graph
-│   ├── AttemptsExhausted       retryable once, but too often
-│   ├── DeliveryExhausted       received too often without being recorded; SQS set it aside
-│   ├── PromotionRefused        the candidate has not shown that it is good, or cannot be put in place
-│   ├── LetterUnknown           no such dead letter, or none that may be moved like this
-│   ├── SwitchRefused           asked to move the kill switch without saying who, why or which
-│   ├── RedriveStopped          what was sent again failed again
-│   ├── ReplayRefused           a replay that cannot give what it promises, or is not in a state for this
-│   ├── LateRefused             no such late event, or nobody said who releases it and why
-│   └── TraceUnknown            nothing was told of it on this machine
+│   │   ├── QualityRefused      the data misses a declared threshold
+│   │   ├── IntegrityRefused    staged bytes or their inputs are not what they should be
+│   │   └── CareRefused         the verifier found a broken policy rule
+│   ├── SchemaRefused           the schema cannot be approved
+│   ├── QueryRefused            not SPARQL, or it queries another service
+│   ├── AttemptsExhausted       retried too often
+│   ├── DeliveryExhausted       received too often without being recorded
+│   ├── PromotionRefused        the candidate has not passed, or cannot be put in place
+│   ├── LetterUnknown           no such dead letter, or not in a state for this
+│   ├── SwitchRefused           the kill switch needs a dataset, an actor and a reason
+│   ├── RedriveStopped          redriven messages failed again
+│   ├── ReplayRefused           the replay is impossible, or not in a state for this
+│   ├── LateRefused             no such late event, or its release lacks an actor or a reason
+│   └── TraceUnknown            no spans of the trace on this machine
 ├── Retryable                   the same work may succeed later
-│   ├── ServiceUnavailable      throttling, 5xx, database away
-│   │   └── Unreachable         nobody answers at the address
-│   ├── SendIncomplete          some messages of a batch were not taken; it says which
-│   ├── PointerMoved            somebody else swapped the catalog entry first
-│   └── StillPublishing         killed, but a publication that had begun before is not over
-├── DatasetKilled               nothing of the dataset is published now; its keys wait
-├── AboveWatermark              a backfill asked for a window that is not closed yet
-└── OwnershipLost               another worker holds the key now; stop quietly
+│   ├── ServiceUnavailable      throttling, 5xx, database down
+│   │   └── Unreachable         nothing answers at the address
+│   ├── SendIncomplete          some messages of a batch were not accepted
+│   ├── PointerMoved            another writer swapped the catalog entry first
+│   └── StillPublishing         killed, but an earlier publication is still running
+├── DatasetKilled               publishing is stopped; keys wait until the dataset is released
+├── AboveWatermark              a backfill asked for a window that is still open
+└── OwnershipLost               another worker holds the key; nothing failed
     ├── KeyBusy                 it was held when we asked
     └── Fenced                  it was taken while we worked
 """
@@ -54,36 +54,28 @@ from typing import ClassVar
 
 
 class KfmError(Exception):
-    """A failure with a name. `triage` is the class an operator filters by."""
+    """`triage` is the class that operators filter by."""
 
     triage: ClassVar[str] = "unclassified"
 
 
 class Terminal(KfmError):
-    """Trying again cannot help."""
+    pass
 
 
 class Retryable(KfmError):
-    """The same work may succeed later."""
-
     triage = "transient"
 
 
 class OwnershipLost(KfmError):
-    """The key belongs to another worker; nothing failed."""
-
     triage = "ownership"
 
 
 class DatasetKilled(KfmError):
-    """Somebody stopped the dataset: no failure of the key and no attempt, it waits until the dataset is released."""
-
     triage = "killed"
 
 
 class AboveWatermark(KfmError):
-    """Nothing failed: the window may still change by itself, so it is not for a backfill to touch."""
-
     triage = "late"
 
 
@@ -116,7 +108,7 @@ class ContractBroken(MessageRefused):
 
 
 class UniquenessInAttributes(MessageRefused):
-    """SQS compares bodies only, so what makes a message unique has to be in its body."""
+    """SQS deduplicates by body, so what makes a message unique must be in its body."""
 
 
 class DatasetUnknown(MessageRefused):
@@ -172,8 +164,6 @@ class GateRefused(Terminal):
 
 
 class QualityRefused(GateRefused):
-    """The schema is right, the data is not."""
-
     triage = "quality"
 
 
@@ -182,8 +172,6 @@ class IntegrityRefused(GateRefused):
 
 
 class CareRefused(GateRefused):
-    """The verifier found a rule of the policy broken in what was about to be published."""
-
     triage = "care"
 
 
@@ -236,7 +224,7 @@ class ServiceUnavailable(Retryable):
 
 
 class SendIncomplete(Retryable):
-    """`positions` are those of the messages to send again, counted from 0 in what was given."""
+    """`positions` are the indexes of the messages to send again."""
 
     def __init__(self, message: str, positions: tuple[int, ...] = ()) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
-"""The infrastructure that everything works with: settings, database, store, queues, declarations, telemetry.
+"""The shared infrastructure of a process: settings, database, store, queues, declarations, telemetry.
 
-Each is opened when first used. What belongs to a package, such as policies or signing keys, is asked of that package.
+What belongs to one package, such as policies or signing keys, is opened by that package.
 """
 
 from collections.abc import Callable, Hashable
@@ -28,7 +28,7 @@ class RetryPolicy:
     max_attempts: int = 7
 
     def delay(self, attempt: int, random: Random) -> float:
-        """A wait for the given attempt, counted from 1."""
+        """Returns a random wait for the given attempt, counted from 1."""
         ceiling = min(self.cap_seconds, self.base_seconds * 2.0 ** min(attempt, 64))
         return random.uniform(0, ceiling)
 
@@ -38,7 +38,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """A queue that events come from, and where SQS and we put what cannot be taken."""
+    """A queue that events come from, and its dead-letter queue."""
 
     queue: Queue
     dead_letters: Queue
@@ -46,7 +46,7 @@ class Intake:
 
 @dataclass(frozen=True)
 class Services:
-    """Infrastructure of one process, opened when first used."""
+    """Infrastructure of one process, each part opened when first used."""
 
     settings: Settings
     random: SystemRandom = field(default_factory=SystemRandom)
@@ -59,7 +59,6 @@ class Services:
 
     @cached_property
     def telemetry(self) -> Telemetry:
-        """Of this process; whoever has done something worth telling flushes it."""
         return open_telemetry(self.settings)
 
     @cached_property
@@ -72,7 +71,7 @@ class Services:
 
     @cached_property
     def intakes(self) -> tuple[Intake, ...]:
-        """Every queue events come from, in the order they are drained: what is urgent first."""
+        """Every queue events come from, in the order they are drained: the urgent one first."""
         settings = self.settings
         dead_letters = Queue(settings.dead_letter_queue)
         return (
@@ -83,7 +82,6 @@ class Services:
 
     @cached_property
     def dead_letter_queues(self) -> tuple[Queue, ...]:
-        """Each once, though several intakes may share one."""
         return tuple({intake.dead_letters.name: intake.dead_letters for intake in self.intakes}.values())
 
     @cached_property
@@ -95,7 +93,7 @@ class Services:
         return RetryPolicy(base_seconds=self.settings.retry_base_seconds, max_attempts=self.settings.max_attempts)
 
     def load_once(self, key: Hashable, load: Callable[[], Loaded]) -> Loaded:
-        """Returns what `load` gave the first time: every stage of a run works with the same policy, key and secret."""
+        """Returns what `load` returned the first time, so that all stages of a run use the same policy and secret."""
         if key not in self.cache:
             self.cache[key] = load()
         loaded: Loaded = self.cache[key]
@@ -108,7 +106,7 @@ class Services:
 
 
 def set_up(services: Services, *, cloud: bool) -> list[str]:
-    """Do what is needed and say what was done. `cloud` is for emulators, and for accounts whose owner asks for it."""
+    """Migrates the database and, with `cloud`, provisions queues, topics and buckets. Returns what was done."""
     done: list[str] = []
     if not is_current(services.database):
         migrate(services.settings.postgres_url)

@@ -1,11 +1,12 @@
-"""Settings, read from the environment once, typed, at the edge.
+"""Typed settings, read from the environment once, at the edge.
 
-AWS itself (endpoint, region, credentials) is left to boto3 and its usual variables.
+The endpoint, region and credentials of AWS are left to boto3 and its usual variables.
 """
 
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -19,51 +20,50 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 def shipped_path(name: str) -> Path:
-    """A reviewed file or folder: from the wheel when installed, else from the checkout's top level."""
+    """Returns a reviewed file or folder: from the wheel if installed, else from the checkout."""
     in_wheel = PACKAGE / "_shipped" / name
     return in_wheel if in_wheel.exists() else PACKAGE.parent / name
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where things are and how patient to be. Every field has one environment variable, named beside it."""
+    """Addresses, names and limits. The comment of each field names its environment variable."""
 
-    postgres_url: str = field(repr=False)  # KFM_POSTGRES_URL; it holds a password
+    postgres_url: str = field(repr=False)  # KFM_POSTGRES_URL; contains a password
     store_url: str  # KFM_STORE_URL: file:///path or s3://bucket/prefix
     home: Path  # KFM_HOME: state of the embedded stack
     resources: Path  # KFM_RESOURCES
     topic: str  # KFM_TOPIC: where S3 announces objects
-    notice_topic: str  # KFM_NOTICE_TOPIC: where producers publish notices with routing attributes
+    notice_topic: str  # KFM_NOTICE_TOPIC: where producers send notices with routing attributes
     queue: str  # KFM_QUEUE
     priority_queue: str  # KFM_PRIORITY_QUEUE: notices of high priority, drained first
-    dead_letter_queue: str  # KFM_DEAD_LETTER_QUEUE: of both
+    dead_letter_queue: str  # KFM_DEAD_LETTER_QUEUE: of the two queues above
     fifo_queue: str  # KFM_FIFO_QUEUE; its topic has the same name
     fifo_dead_letter_queue: str  # KFM_FIFO_DEAD_LETTER_QUEUE
     batch_size: int  # KFM_BATCH_SIZE: keys in one run
-    runs_in_flight: int  # KFM_RUNS_IN_FLIGHT: runs the dispatcher keeps open at once
+    runs_in_flight: int  # KFM_RUNS_IN_FLIGHT: concurrent runs
     lease_seconds: int  # KFM_LEASE_SECONDS: how long a silent worker keeps its keys
     max_attempts: int  # KFM_MAX_ATTEMPTS
     retry_base_seconds: float  # KFM_RETRY_BASE_SECONDS: the first retry comes within twice this
-    inbox_days: int  # KFM_INBOX_DAYS: how long events are kept that a newer one has replaced
-    care_secrets: str  # KFM_CARE_SECRETS: `environment`, or `aws:` and what names begin with in Secrets Manager
+    inbox_days: int  # KFM_INBOX_DAYS: how long superseded events are kept
+    care_secrets: str  # KFM_CARE_SECRETS: `environment`, or `aws:` and the prefix of names in Secrets Manager
     care_keys: tuple[tuple[str, str], ...] = field(repr=False)  # KFM_CARE_KEY_…: secrets of masking policies
     signing_key: Path  # KFM_SIGNING_KEY: the private key that releases are signed with, PEM
     authorities: Path | None  # KFM_AUTHORITIES: a folder with more keys of the authorities
-    red_days: int  # KFM_RED_DAYS: how long the bytes that a gate refused are kept to look at
+    red_days: int  # KFM_RED_DAYS: how long data that a gate refused is kept for inspection
     findings_days: int  # KFM_FINDINGS_DAYS: how long findings and validation reports are kept
     openlineage_url: str | None  # KFM_OPENLINEAGE_URL: file:///path or http(s)://host; `none` for no events
-    payloads_kept: int  # KFM_PAYLOADS_KEPT: dead letters that keep their message after they are closed
+    payloads_kept: int  # KFM_PAYLOADS_KEPT: how many closed dead letters keep their message
     telemetry: bool  # KFM_TELEMETRY: `on`, or `off` for no metrics, spans and records
-    log_level: str  # KFM_LOG_LEVEL: from which level on our own log lines are kept; `off` for no log
-    span_collector: str | None  # OTEL_EXPORTER_OTLP_ENDPOINT, …_TRACES_ENDPOINT: where spans go besides the file
-    metric_collector: str | None  # OTEL_EXPORTER_OTLP_ENDPOINT, …_METRICS_ENDPOINT: where metrics go besides the file
-    metrics_port: int | None  # KFM_METRICS_PORT: where Prometheus may ask; None when nobody has said
-    alert_topic: str  # KFM_ALERT_TOPIC: where failed runs are told
-    source_date_epoch: int | None = None  # SOURCE_DATE_EPOCH: what histories tell instead of when it really was
+    log_level: str  # KFM_LOG_LEVEL: the lowest level of our own log lines; `off` for no log
+    span_collector: str | None  # OTEL_EXPORTER_OTLP_ENDPOINT, …_TRACES_ENDPOINT: gets spans besides the file
+    metric_collector: str | None  # OTEL_EXPORTER_OTLP_ENDPOINT, …_METRICS_ENDPOINT: gets metrics besides the file
+    metrics_port: int | None  # KFM_METRICS_PORT: where Prometheus scrapes
+    alert_topic: str  # KFM_ALERT_TOPIC: gets failed runs
+    source_date_epoch: int | None = None  # SOURCE_DATE_EPOCH: the time in histories, for reproducible builds
 
     @property
     def telemetry_folder(self) -> Path:
-        """What this machine's processes tell of themselves; none of it is for readers of the data."""
         return self.home / TELEMETRY_FOLDER
 
     @property
@@ -73,26 +73,28 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """What a process needs to write its log, be it one that works on nothing."""
+    """What a process needs to write its log, even if it has no other settings."""
 
     folder: Path
     level: str
-    secrets: tuple[str, ...] = field(repr=False)  # what no line may hold
+    secrets: tuple[str, ...] = field(repr=False)  # withheld from every line
 
 
 def load_log_settings(environ: Mapping[str, str] | None = None) -> LogSettings:
     env = os.environ if environ is None else environ
     secrets = _secrets(env.get("KFM_POSTGRES_URL") or "", _care_keys(env))
-    return LogSettings(home_directory(env) / TELEMETRY_FOLDER, _log_level(env), secrets)
+    return LogSettings(
+        home_directory(env) / TELEMETRY_FOLDER, _choice(env, "KFM_LOG_LEVEL", LOG_LEVELS, "info"), secrets
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderSettings:
-    """What somebody needs who only reads: no database, no queue."""
+    """Settings of commands that only read the store: no database, no queue."""
 
     store_url: str  # KFM_STORE_URL
-    signing_key: Path  # KFM_SIGNING_KEY: on the machine that signs, its own key is known
-    verify_key: Path | None  # KFM_VERIFY_KEY: public keys that signatures must be of, PEM
+    signing_key: Path  # KFM_SIGNING_KEY: trusted on the machine that signs
+    verify_key: Path | None  # KFM_VERIFY_KEY: the public keys to trust, PEM
 
 
 def load_reader_settings(environ: Mapping[str, str] | None = None) -> ReaderSettings:
@@ -101,7 +103,7 @@ def load_reader_settings(environ: Mapping[str, str] | None = None) -> ReaderSett
     return ReaderSettings(
         store_url=_store_url(env, home),
         signing_key=_signing_key(env, home),
-        verify_key=Path(env["KFM_VERIFY_KEY"]).absolute() if env.get("KFM_VERIFY_KEY") else None,
+        verify_key=_optional_path(env, "KFM_VERIFY_KEY"),
     )
 
 
@@ -110,13 +112,12 @@ def home_directory(environ: Mapping[str, str]) -> Path:
 
 
 def resources_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """The reviewed files: KFM_RESOURCES, or those that came with the code."""
-    env = os.environ if environ is None else environ
-    return Path(env["KFM_RESOURCES"]).absolute() if env.get("KFM_RESOURCES") else shipped_path("resources")
+    """Returns KFM_RESOURCES, or the reviewed files that came with the code."""
+    return _optional_path(os.environ if environ is None else environ, "KFM_RESOURCES") or shipped_path("resources")
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """Read the settings; refuse with one sentence what does not make sense."""
+    """Reads the settings. Raises SettingsInvalid naming the variable and what it must be."""
     env = os.environ if environ is None else environ
     home = home_directory(env)
     return Settings(
@@ -140,23 +141,23 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         care_secrets=_care_secrets(env),
         care_keys=_care_keys(env),
         signing_key=_signing_key(env, home),
-        authorities=Path(env["KFM_AUTHORITIES"]).absolute() if env.get("KFM_AUTHORITIES") else None,
+        authorities=_optional_path(env, "KFM_AUTHORITIES"),
         red_days=_whole_number(env, "KFM_RED_DAYS", 14, at_most=3650),
         findings_days=_whole_number(env, "KFM_FINDINGS_DAYS", 400, at_least=30, at_most=36_500),
         openlineage_url=_openlineage_url(env, home),
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
-        telemetry=_switch(env, "KFM_TELEMETRY", default="on"),
-        log_level=_log_level(env),
+        telemetry=_choice(env, "KFM_TELEMETRY", ("on", "off"), "on") == "on",
+        log_level=_choice(env, "KFM_LOG_LEVEL", LOG_LEVELS, "info"),
         span_collector=_collector(env, "traces"),
         metric_collector=_collector(env, "metrics"),
         metrics_port=metrics_port(env),
         alert_topic=env.get("KFM_ALERT_TOPIC") or "kfm-alerts",
-        source_date_epoch=_source_date_epoch(env),
+        source_date_epoch=_optional_number(env, "SOURCE_DATE_EPOCH", at_least=0, at_most=253_402_300_799),
     )
 
 
 def with_driver(postgres_url: str, driver: str) -> str:
-    """The same database for another client: `psycopg` for Alembic, `psycopg2` for Dagster, none for libpq."""
+    """Returns the URL for another client: `psycopg` for Alembic, `psycopg2` for Dagster, "" for libpq."""
     _, _, rest = postgres_url.partition("://")
     return f"postgresql+{driver}://{rest}" if driver else f"postgresql://{rest}"
 
@@ -177,13 +178,16 @@ def _store_url(env: Mapping[str, str], home: Path) -> str:
     return url.rstrip("/")
 
 
+def _optional_path(env: Mapping[str, str], name: str) -> Path | None:
+    return Path(env[name]).absolute() if env.get(name) else None
+
+
 def _signing_key(env: Mapping[str, str], home: Path) -> Path:
     given = env.get("KFM_SIGNING_KEY")
     return Path(given).expanduser().absolute() if given else default_signing_key(home)
 
 
 def default_signing_key(home: Path) -> Path:
-    """Where a key is made when nobody has given one."""
     return home / "keys" / "signing.pem"
 
 
@@ -196,44 +200,37 @@ def _openlineage_url(env: Mapping[str, str], home: Path) -> str | None:
     return None if url == "none" else url
 
 
-def _switch(env: Mapping[str, str], name: str, *, default: str) -> bool:
-    said = env.get(name) or default
-    if said not in ("on", "off"):
-        raise SettingsInvalid(f"{name} must be on or off, not {said!r}")
-    return said == "on"
-
-
-def _log_level(env: Mapping[str, str]) -> str:
-    level = (env.get("KFM_LOG_LEVEL") or "info").lower()
-    if level not in LOG_LEVELS:
-        raise SettingsInvalid(f"KFM_LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, not {level!r}")
-    return level
+def _choice(env: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
+    value = (env.get(name) or default).lower()
+    if value not in allowed:
+        raise SettingsInvalid(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+    return value
 
 
 def _collector(env: Mapping[str, str], signal: str) -> str | None:
-    """Where OpenTelemetry's variables say that this signal goes: its own address, or a path below the one of all."""
-    own, of_all = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
-    name = own if env.get(own) else of_all
+    """Returns the signal's own OpenTelemetry endpoint, or its path below the shared one."""
+    own, shared = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
+    name = own if env.get(own) else shared
     url = env.get(name)
     if url and not url.startswith(("http://", "https://")):
         raise SettingsInvalid(f"{name} must start with http:// or https://, not {url!r}")
-    return f"{url.rstrip('/')}/v1/{signal}" if url and name == of_all else url or None
+    return f"{url.rstrip('/')}/v1/{signal}" if url and name == shared else url or None
 
 
 def metrics_port(environ: Mapping[str, str] | None = None) -> int | None:
     env = os.environ if environ is None else environ
-    return _whole_number(env, "KFM_METRICS_PORT", 0, at_most=65_535) if env.get("KFM_METRICS_PORT") else None
+    return _optional_number(env, "KFM_METRICS_PORT", at_least=1, at_most=65_535)
 
 
 def _care_secrets(env: Mapping[str, str]) -> str:
     place = env.get("KFM_CARE_SECRETS") or "environment"
     if place != "environment" and not re.fullmatch(r"aws:[A-Za-z0-9/_+=.@-]*", place):
-        raise SettingsInvalid("KFM_CARE_SECRETS must be environment, or aws: and the beginning of the secrets' names")
+        raise SettingsInvalid("KFM_CARE_SECRETS must be environment, or aws: and the prefix of the secrets' names")
     return place
 
 
 def care_variable(key_id: str) -> str:
-    """The variable with the secret of this key id: `heritage-2026` → KFM_CARE_KEY_HERITAGE_2026."""
+    """Returns the variable with the secret of a key id: `heritage-2026` → KFM_CARE_KEY_HERITAGE_2026."""
     return CARE_KEY_PREFIX + key_id.upper().replace("-", "_")
 
 
@@ -242,18 +239,15 @@ def _care_keys(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _secrets(postgres_url: str, care_keys: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """What lets somebody in, or tells masked places apart."""
-    try:
+    """Returns the database password and the masking secrets."""
+    password = ""
+    with suppress(ValueError):
         password = urlsplit(postgres_url).password or ""
-    except ValueError:
-        password = ""
     return tuple(one for one in (password, unquote(password), *(secret for _, secret in care_keys)) if one)
 
 
-def _source_date_epoch(env: Mapping[str, str]) -> int | None:
-    if not env.get("SOURCE_DATE_EPOCH"):
-        return None
-    return _whole_number(env, "SOURCE_DATE_EPOCH", 0, at_least=0, at_most=253_402_300_799)
+def _optional_number(env: Mapping[str, str], name: str, *, at_least: int, at_most: int) -> int | None:
+    return _whole_number(env, name, 0, at_least=at_least, at_most=at_most) if env.get(name) else None
 
 
 def _fifo_name(env: Mapping[str, str], name: str, default: str) -> str:

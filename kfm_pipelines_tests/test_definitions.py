@@ -1,4 +1,4 @@
-"""What Dagster is told: five gated assets a dataset, one job, one sensor; and that telling it touches nothing."""
+"""The definitions: five gated assets per dataset, one job, one sensor; loading them touches nothing."""
 
 import json
 import os
@@ -127,7 +127,7 @@ def test_a_dataset_with_a_candidate_has_a_sixth(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_asset_says_what_it_is(definitions: dg.Definitions, stage: str) -> None:
+def test_every_asset_has_a_description(definitions: dg.Definitions, stage: str) -> None:
     description = spec_of(definitions, stage).description
     assert description
     assert description.endswith(".")

@@ -108,7 +108,7 @@ def test_lineage_goes_to_a_file_or_over_http_or_nowhere() -> None:
             load_settings(NEEDED | {"KFM_OPENLINEAGE_URL": url})
 
 
-def test_each_signal_is_sent_where_opentelemetrys_variables_say() -> None:
+def test_each_signal_goes_to_its_opentelemetry_endpoint() -> None:
     of_all = load_settings({**NEEDED, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318/"})
     assert of_all.span_collector == "http://collector:4318/v1/traces"
     assert of_all.metric_collector == "http://collector:4318/v1/metrics"
@@ -123,7 +123,7 @@ def test_a_collector_has_an_address(name: str) -> None:
         load_settings({**NEEDED, name: "collector:4317"})
 
 
-def test_the_port_for_metrics_is_told_apart_from_no_port() -> None:
+def test_the_metrics_port_may_be_unset() -> None:
     assert load_settings(NEEDED).metrics_port is None
     assert load_settings({**NEEDED, "KFM_METRICS_PORT": "9999"}).metrics_port == 9999
     with pytest.raises(SettingsInvalid, match="KFM_METRICS_PORT"):

@@ -6,7 +6,7 @@ from kfm_pipelines.text import quote_value, redact_coordinates
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "quoted"),
     [
         ('{"lat":39.09973,"lon":-94.57857}', '{"lat":(withheld),"lon":(withheld)}'),
         ('{"lat": 39.09973, "lon": -94.57857}', '{"lat": (withheld), "lon": (withheld)}'),
@@ -22,8 +22,8 @@ from kfm_pipelines.text import quote_value, redact_coordinates
         ("3.909973e1", "(withheld)e1"),
     ],
 )
-def test_what_may_be_a_coordinate_is_withheld(text: str, shown: str) -> None:
-    assert redact_coordinates(text) == shown
+def test_what_may_be_a_coordinate_is_withheld(text: str, quoted: str) -> None:
+    assert redact_coordinates(text) == quoted
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_what_cannot_be_one_stays(text: str) -> None:
     assert redact_coordinates(text) == text
 
 
-def test_numbers_and_text_are_shown_the_same_way() -> None:
+def test_numbers_and_text_are_quoted_the_same_way() -> None:
     assert (quote_value(-94.57857), quote_value("39.09973"), quote_value(12.5)) == (
         "(withheld)",
         "'(withheld)'",

@@ -8,7 +8,7 @@ from datetime import datetime
 from math import ceil, cos, radians
 
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.bbox import BBox
+from kfm_pipelines.declarations.identity import BBox
 
 METRES_PER_DEGREE = 111_320.0
 ANYWHERE_DEGREES = 360.0

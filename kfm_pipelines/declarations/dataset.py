@@ -1,8 +1,4 @@
-"""Dataset declarations: one YAML file each in resources/datasets/, checked in full before anything uses them.
-
-Belongs here: a whole declaration, reading it, and whether a set of them agrees. Does not: its pieces (`declarations`),
-or anything that acts on one.
-"""
+"""Dataset declarations: one YAML file each in resources/datasets/, loaded and checked against each other."""
 
 import hashlib
 import re
@@ -14,35 +10,18 @@ import rfc8785
 import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from kfm_pipelines.declarations import (
-    Canary,
-    Concurrency,
-    DeclarationModel,
-    DueRule,
-    Extent,
-    Input,
-    KeyPart,
-    KeyTemplate,
-    LateRule,
-    Licence,
-    NonEmptyText,
-    Owner,
-    Provider,
-    Quality,
-    ServiceLevel,
-    Sovereignty,
-    Table,
-    Tag,
-    TransformName,
-    Watermark,
-    WindowLength,
-)
+from kfm_pipelines.declarations.identity import Extent, KeyTemplate, Licence, Provider, Sovereignty
+from kfm_pipelines.declarations.inputs import Input
+from kfm_pipelines.declarations.quality import Canary, Quality
+from kfm_pipelines.declarations.scheduling import Concurrency, DueRule, LateRule, ServiceLevel, Watermark
+from kfm_pipelines.declarations.tables import Table, TransformName
+from kfm_pipelines.declarations.words import DeclarationModel, KeyPart, NonEmptyText, Owner, Tag, WindowLength
 from kfm_pipelines.errors import DatasetUnknown, DeclarationInvalid
 
-# What shapes the published bytes, besides the transform.
+# Everything that shapes the published bytes, except the transform.
 _DIGEST_FIELDS = {"dataset", "title", "key", "processor", "policy", "sovereignty", "extent", "table", "licence"}
 
-# The one in C where PyYAML was built with it: seven times as fast, and every process reads the declarations.
+# The C loader, where PyYAML has it, is seven times as fast, and every process reads the declarations.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _PATTERN_GROUPS: Mapping[WindowLength, frozenset[str]] = {
@@ -53,15 +32,13 @@ _PATTERN_GROUPS: Mapping[WindowLength, frozenset[str]] = {
 
 
 def pipeline_of(dataset: str) -> str:
-    """A dataset's name as one path segment: `usgs/streamflow` → `usgs-streamflow`."""
+    """Returns a dataset's name as one path segment: `usgs/streamflow` → `usgs-streamflow`."""
     return dataset.replace("/", "-")
 
 
 class Dataset(DeclarationModel):
-    """One declared dataset."""
-
     dataset: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)*/[a-z0-9_]+(-[a-z0-9_]+)*$")]
-    # What messages are routed by besides the dataset; several datasets may be one product.
+    # Messages are routed by product as well; several datasets may share one.
     product: KeyPart = Field(default_factory=lambda given: str(given["dataset"]).partition("/")[2])
     title: NonEmptyText
     description: NonEmptyText
@@ -72,9 +49,9 @@ class Dataset(DeclarationModel):
     key: KeyTemplate
     input: Input
     processor: Literal["table"]
-    transform: TransformName | None = None  # done to the table the objects make; its columns need not be in them
+    transform: TransformName | None = None  # applied to the input table; may add columns the objects do not have
     policy: KeyPart
-    review: Literal["none", "required"] = "none"  # whether a person with authority has to see each release first
+    review: Literal["none", "required"] = "none"  # whether an authority must approve each release
     sovereignty: Sovereignty | None = None
     extent: Extent | None = None
     table: Table
@@ -83,7 +60,7 @@ class Dataset(DeclarationModel):
     canary: Canary | None = None
     watermark: Watermark = Watermark()
     due: DueRule = DueRule()
-    late: LateRule = "patch"  # what becomes of an event that was made after its window closed
+    late: LateRule = "patch"  # what happens to an event made after its window closed
     slo: ServiceLevel = ServiceLevel()
 
     @model_validator(mode="after")
@@ -114,19 +91,16 @@ class Dataset(DeclarationModel):
         return self
 
     @model_validator(mode="after")
-    def _check_window_groups(self) -> Self:
-        missing = _PATTERN_GROUPS[self.key.window] - set(re.compile(self.input.object_pattern).groupindex)
-        if missing:
+    def _check_pattern_groups(self) -> Self:
+        groups = set(re.compile(self.input.object_pattern).groupindex)
+        if missing := _PATTERN_GROUPS[self.key.window] - groups:
             raise ValueError(
                 f"input.object_pattern needs a group (?P<{min(missing)}>…) to name a window of one {self.key.window}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_partition_group(self) -> Self:
-        named = self.watermark.partition
-        if named is not None and named not in re.compile(self.input.object_pattern).groupindex:
-            raise ValueError(f"watermark.partition: input.object_pattern has no group (?P<{named}>…)")
+        if self.watermark.partition is not None and self.watermark.partition not in groups:
+            raise ValueError(
+                f"watermark.partition: input.object_pattern has no group (?P<{self.watermark.partition}>…)"
+            )
         return self
 
     @property
@@ -135,7 +109,7 @@ class Dataset(DeclarationModel):
 
     @property
     def event_source(self) -> str:
-        """What its FIFO events name as their source: `usgs/streamflow` → `kfm.usgs.streamflow`."""
+        """The source named by its FIFO events: `usgs/streamflow` → `kfm.usgs.streamflow`."""
         return f"kfm.{self.dataset.replace('/', '.')}"
 
     @property
@@ -145,15 +119,15 @@ class Dataset(DeclarationModel):
 
     @property
     def digest_document(self) -> dict[str, Any]:
-        """What of the declaration shapes the published bytes."""
+        """The part of the declaration that shapes the published bytes."""
         shaping = self.model_dump(mode="json", include=_DIGEST_FIELDS)
-        if self.transform is not None:  # who names none has the digest of before there were any
+        if self.transform is not None:  # otherwise the digest is the same as before transforms existed
             shaping["transform"] = self.transform
         return shaping
 
 
 class Datasets(Mapping[str, Dataset]):
-    """All declared datasets by name; looking up an undeclared one is a named refusal."""
+    """All declared datasets by name. Looking up an undeclared one raises DatasetUnknown."""
 
     def __init__(self, declared: Mapping[str, Dataset]) -> None:
         self._declared = dict(sorted(declared.items()))
@@ -176,7 +150,7 @@ class Datasets(Mapping[str, Dataset]):
 
 
 def load_dataset(path: Path) -> Dataset:
-    """Read one declaration; a mistake in it is one sentence naming file, field and what was expected."""
+    """Reads one declaration. Raises DeclarationInvalid naming the file, the field and what was expected."""
     document = read_yaml(path)
     try:
         return Dataset.model_validate(document)
@@ -185,7 +159,7 @@ def load_dataset(path: Path) -> Dataset:
 
 
 def load_datasets(resources: Path) -> Datasets:
-    """Read every declaration in resources/datasets and check that no two of them claim the same thing."""
+    """Reads every declaration in resources/datasets and refuses two that overlap."""
     datasets: dict[str, Dataset] = {}
     for path in sorted((resources / "datasets").glob("*.yaml")):
         new = load_dataset(path)
@@ -201,31 +175,29 @@ def read_yaml(path: Path) -> object:
     except OSError as error:
         raise DeclarationInvalid(f"{path.name}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        first_line = " ".join(str(error).split())
-        raise DeclarationInvalid(f"{path.name}: is not YAML: {first_line}") from None
+        raise DeclarationInvalid(f"{path.name}: is not YAML: {' '.join(str(error).split())}") from None
 
 
 def format_validation_error(error: ValidationError) -> str:
-    """Pydantic's first complaint as one sentence."""
-    # A default made from a field that is wrong itself is no second mistake.
+    """Formats the first error as one sentence."""
+    # A default computed from an invalid field is not a second mistake.
     first, *others = (one for one in error.errors() if one["type"] != "default_factory_not_called")
     field = ".".join(str(part) for part in first["loc"]) or "declaration"
     more = f" (and {len(others)} more)" if others else ""
     given = first["input"]
-    shown = (
-        f", not {given!r}" if isinstance(given, str | int | float | bool) and first["type"] != "extra_forbidden" else ""
-    )
-    return f"{field}: {first['msg'].removeprefix('Value error, ')}{shown}{more}"
+    quotable = isinstance(given, str | int | float | bool) and first["type"] != "extra_forbidden"
+    found = f", not {given!r}" if quotable else ""
+    return f"{field}: {first['msg'].removeprefix('Value error, ')}{found}{more}"
 
 
 def _refuse_overlap(path: Path, new: Dataset, other: Dataset) -> None:
     if new.pipeline.replace("-", "_") == other.pipeline.replace("-", "_"):
         raise DeclarationInvalid(
-            f"{path.name}: dataset {new.dataset!r} is declared twice, or too like {other.dataset!r}"
+            f"{path.name}: dataset {new.dataset!r} is declared twice, or its name is too close to {other.dataset!r}"
         )
     if new.key.source == other.key.source and new.key.aoi == other.key.aoi:
         raise DeclarationInvalid(
-            f"{path.name}: key.source and key.aoi are those of {other.dataset!r}; their keys would be the same"
+            f"{path.name}: key.source and key.aoi are the same as in {other.dataset!r}, so their keys would collide"
         )
     if new.input.bucket == other.input.bucket and (
         new.input.prefix.startswith(other.input.prefix) or other.input.prefix.startswith(new.input.prefix)
@@ -233,4 +205,4 @@ def _refuse_overlap(path: Path, new: Dataset, other: Dataset) -> None:
         raise DeclarationInvalid(f"{path.name}: input.prefix overlaps that of {other.dataset!r}")
     both = {event.source for event in new.input.events} & {event.source for event in other.input.events}
     if both:
-        raise DeclarationInvalid(f"{path.name}: input.events: {min(both)} is already listened to by {other.dataset!r}")
+        raise DeclarationInvalid(f"{path.name}: input.events: {min(both)} already belongs to {other.dataset!r}")

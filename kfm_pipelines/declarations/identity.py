@@ -1,10 +1,13 @@
-"""What a dataset is: its key, its licence, who provides it, whose it is and where it lies."""
+"""What a dataset is: its key, licence, providers, sovereignty and extent."""
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
 from kfm_pipelines.declarations.words import DeclarationModel, KeyPart, NonEmptyText, WindowLength
+
+BBox = tuple[float, float, float, float]  # west, south, east, north
 
 
 class Licence(DeclarationModel):
@@ -29,7 +32,7 @@ class KeyTemplate(DeclarationModel):
 
 
 class Extent(DeclarationModel):
-    """The rectangle all places of a dataset lie in, in degrees."""
+    """The rectangle that contains all places of a dataset, in degrees."""
 
     west: Annotated[float, Field(ge=-180, le=180)]
     south: Annotated[float, Field(ge=-90, le=90)]
@@ -44,7 +47,20 @@ class Extent(DeclarationModel):
 
 
 class Sovereignty(DeclarationModel):
-    """Whose data it is, whoever holds it, and what every reader is told about that."""
+    """The nations the data belongs to, and the notice that every reader sees."""
 
     nations: NonEmptyText
     notice: NonEmptyText
+
+
+def box_from(values: Sequence[float] | None) -> BBox | None:
+    """Converts the list in which a database row or JSON holds a box."""
+    return (values[0], values[1], values[2], values[3]) if values else None
+
+
+def union(boxes: Iterable[BBox | None]) -> BBox | None:
+    """Returns the box around all boxes, None when there is none."""
+    found = [box for box in boxes if box]
+    if not found:
+        return None
+    return (min(b[0] for b in found), min(b[1] for b in found), max(b[2] for b in found), max(b[3] for b in found))

@@ -1,4 +1,4 @@
-"""What goes into a dataset: the objects, and which events stand for which object."""
+"""The input of a dataset: where its objects are, and which object a producer's event means."""
 
 import re
 from string import Formatter
@@ -10,10 +10,10 @@ from kfm_pipelines.declarations.words import EVENT_SOURCE, DeclarationModel
 
 
 class EventTemplate(DeclarationModel):
-    """Which object is meant by an event of this source that names none, in terms of what its payload says.
+    """The object that an event of this source means if it names none.
 
-    `{name}` is a field of the payload, `{event_time:%Y/%m/%d}` the time of the event. Nothing else of Python's format
-    language passes, so a declaration can reach no attribute and no index of what it is filled with.
+    `{name}` is a field of the payload, `{event_time:%Y/%m/%d}` the time of the event. The rest of Python's format
+    language is refused, so that a declaration cannot reach attributes or indexes of the values.
     """
 
     source: Annotated[str, StringConstraints(pattern=rf"^{EVENT_SOURCE}$")]
@@ -41,8 +41,6 @@ def _is_allowed_field(field: str, spec: str, conversion: str | None) -> bool:
 
 
 class Input(DeclarationModel):
-    """Where objects of this dataset may come from, how a path names its window, and which events stand for a path."""
-
     bucket: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
     prefix: Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9_.-]+/)+$")]
     object_pattern: str

@@ -1,4 +1,4 @@
-"""What is expected of the data besides its schema. A threshold is declared here or it does not exist."""
+"""Thresholds that the data of a dataset, and of a candidate for its next version, must meet."""
 
 from typing import Annotated, Literal, Self
 
@@ -6,17 +6,17 @@ from pydantic import Field, model_validator
 
 from kfm_pipelines.declarations.words import ColumnName, DeclarationModel, KeyPart
 
-TABLE_GATES = ("schema", "qa")  # judge the table, before it is staged
-RELEASE_GATES = ("integrity", "care", "governance")  # judge what is staged: all of it, to the byte
+TABLE_GATES = ("schema", "qa")  # check the table before it is staged
+RELEASE_GATES = ("integrity", "care", "governance")  # check every staged byte
 GATES = TABLE_GATES + RELEASE_GATES
 
-QualitySeverity = Literal["info", "warn", "error"]  # only an error keeps a key from being published
+QualitySeverity = Literal["info", "warn", "error"]  # only an error stops a publication
 Percent = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Range(DeclarationModel):
-    """Every value that is there lies between these, both included."""
+    """Every value that is not null lies between these, both included."""
 
     column: ColumnName
     min: float | None = None
@@ -33,13 +33,13 @@ class Range(DeclarationModel):
 
 
 class Statistic(Range):
-    """A number made of the whole column lies between these."""
+    """A statistic of the column lies between these."""
 
     measure: Literal["mean", "median", "stddev", "sum", "distinct"]
 
 
 class NullLimits(DeclarationModel):
-    """How large a share of a column may be missing."""
+    """The share of a column that may be null."""
 
     column: ColumnName
     warn_above: Fraction | None = None
@@ -53,31 +53,29 @@ class NullLimits(DeclarationModel):
 
 
 class RowCountTolerance(DeclarationModel):
-    """By how much the number of rows may differ, up or down, in percent of what it is compared with."""
+    """How far the number of rows may differ, up or down, in percent of the number it is compared with."""
 
     warn_percent: Percent | None = None
     error_percent: Percent | None = None
 
 
 class NeighbourTolerance(RowCountTolerance):
-    """Compared with the middle one of the published windows around it, so many on either side."""
+    """Compares with the median of the published windows around it, `windows` on either side."""
 
     windows: Annotated[int, Field(ge=1, le=50)] = 3
 
 
 class RowCountLimits(DeclarationModel):
-    """How many rows there should be."""
-
-    previous: RowCountTolerance = RowCountTolerance()  # the revision published now
+    previous: RowCountTolerance = RowCountTolerance()  # compared with the current revision
     neighbours: NeighbourTolerance | None = None
 
 
 class Quality(DeclarationModel):
-    """Thresholds of the QA gate, and the suites of Great Expectations in resources/expectations."""
+    """Thresholds of the QA gate, and the Great Expectations suites in resources/expectations."""
 
-    suite: KeyPart | None = None  # judged before every publication
-    deep_suite: KeyPart | None = None  # judged by the scheduled scan of what is published
-    stable: bool = False  # the same objects under the same policy always give the same bytes
+    suite: KeyPart | None = None  # runs before every publication
+    deep_suite: KeyPart | None = None  # runs in the scheduled scan of published data
+    stable: bool = False  # the same objects under the same policy always produce the same bytes
     ranges: list[Range] = Field(default_factory=list)
     statistics: list[Statistic] = Field(default_factory=list)
     nulls: list[NullLimits] = Field(default_factory=list)
@@ -85,6 +83,24 @@ class Quality(DeclarationModel):
 
     @property
     def columns(self) -> list[str]:
-        """Every column something is said about."""
+        """Every column that has a threshold."""
         bounded: list[Range] = [*self.ranges, *self.statistics]
         return [*(one.column for one in bounded), *(one.column for one in self.nulls)]
+
+
+class Tolerance(DeclarationModel):
+    """How far a candidate's output may differ from the published one."""
+
+    rows_percent: Percent = 0.0
+    changed_percent: Percent = 0.0  # rows added, removed, or with another value in a column both have
+    statistics_percent: Percent = 0.0
+    columns: Literal["identical", "additive", "any"] = "identical"
+
+
+class Canary(DeclarationModel):
+    """A trial of the declaration resources/candidates/{pipeline}@{transform_version}.yaml on a fraction of the keys."""
+
+    transform_version: KeyPart
+    fraction: Annotated[float, Field(gt=0, le=1)]
+    keys: Annotated[int, Field(ge=1)] = 20  # keys that must pass the comparison before promotion
+    tolerance: Tolerance = Tolerance()

@@ -1,10 +1,15 @@
-"""The table of a dataset: its columns, and which of them say what a row is, when and where."""
+"""The table of a dataset: its columns, which of them identify, date and locate a row, and its Arrow schema."""
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from kfm_pipelines.declarations.words import ColumnName, ColumnType, DeclarationModel, LocationRole, NonEmptyText
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TransformName = Literal["metric_discharge"]
 
 
 class Column(DeclarationModel):
@@ -13,14 +18,12 @@ class Column(DeclarationModel):
     nullable: bool
     unit: str | None = None
     description: str
-    source: NonEmptyText | None = None  # what the column is called in the objects, when that is another name
-    holds: LocationRole | None = None  # what it tells of where something is; masking goes by this
-    derived: Literal["point"] | None = None  # made here of longitude and latitude; no object has it
+    source: NonEmptyText | None = None  # the column's name in the input objects, if different
+    holds: LocationRole | None = None  # what it reveals about a place; decides what is masked
+    derived: Literal["point"] | None = None  # computed from longitude and latitude; not in the input objects
 
 
 class Table(DeclarationModel):
-    """A table: columns in order, and which of them say what a row is, when and where."""
-
     primary_key: Annotated[list[ColumnName], Field(min_length=1)]
     time_column: ColumnName | None = None
     longitude_column: ColumnName | None = None
@@ -56,7 +59,7 @@ class Table(DeclarationModel):
 
     @property
     def place_columns(self) -> list[str]:
-        """Every column a place can be told from, in order."""
+        """Every column that reveals a place, in order."""
         named = {self.longitude_column, self.latitude_column, self.geometry_column}
         return [
             column.name
@@ -66,29 +69,61 @@ class Table(DeclarationModel):
 
     @property
     def derived_column(self) -> Column | None:
-        """The column that no object has."""
         return next((column for column in self.columns if column.derived), None)
 
     def _check_derived(self, column: Column) -> None:
-        """What is made of two columns is there where both are, and says nothing that they do not."""
         if column.derived is None:
             return
         if self.longitude_column is None or self.latitude_column is None:
-            raise ValueError(f"{column.name!r} is derived, which takes longitude_column and latitude_column")
+            raise ValueError(f"{column.name!r} is derived, which needs longitude_column and latitude_column")
         if column.name != self.geometry_column:
             raise ValueError(f"{column.name!r} is derived, so it must be the geometry_column")
         if column.source is not None:
-            raise ValueError(f"{column.name!r} is derived, so it has no source")
+            raise ValueError(f"{column.name!r} is derived, so it cannot have a source")
         nullable = self.column(self.longitude_column).nullable or self.column(self.latitude_column).nullable
         if column.nullable != nullable:
-            raise ValueError(f"{column.name!r} must have nullable: {str(nullable).lower()}, as what it is derived from")
+            raise ValueError(
+                f"{column.name!r} must have nullable: {str(nullable).lower()}, like the columns it is derived from"
+            )
         if column.name in self.primary_key:
             raise ValueError(f"{column.name!r} is derived, so it cannot be in the primary_key")
 
     def _check_type(self, name: str | None, expected: tuple[ColumnType, ...]) -> None:
-        """What says when or where has to be able to; the gates compare it."""
         if name is not None and (found := self.column(name).type) not in expected:
             raise ValueError(f"{name!r} must be of type {' or '.join(expected)}, not {found}")
 
 
-TransformName = Literal["metric_discharge"]
+def declared_schema(table: Table) -> "pa.Schema":
+    """Returns the Arrow schema, with units and descriptions as field metadata."""
+    import pyarrow as pa
+
+    return pa.schema([_field(column) for column in table.columns])
+
+
+def unit_of(field: "pa.Field") -> str | None:
+    stated = (field.metadata or {}).get(b"unit")
+    return stated.decode("utf-8", "replace") if stated else None
+
+
+def arrow_type(name: ColumnType) -> "pa.DataType":
+    import pyarrow as pa
+
+    types: dict[ColumnType, pa.DataType] = {
+        "string": pa.string(),
+        "int64": pa.int64(),
+        "float64": pa.float64(),
+        "bool": pa.bool_(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "date": pa.date32(),
+        "geometry": pa.binary(),
+    }
+    return types[name]
+
+
+def _field(column: Column) -> "pa.Field":
+    import pyarrow as pa
+
+    metadata = {"description": column.description}
+    if column.unit:
+        metadata["unit"] = column.unit
+    return pa.field(column.name, arrow_type(column.type), nullable=column.nullable, metadata=metadata)

@@ -1,32 +1,17 @@
-"""Events: messages in any accepted shape in, one typed `IngestEvent` per object out.
+"""Reads messages of any accepted shape into one typed `IngestEvent` per object.
 
 Pure functions: no queue, no clock, no randomness; the only files read are the contracts in resources/.
 """
 
-from kfm_pipelines.events.canonical_key import KEY_DERIVATION_VERSION, CanonicalKey
+from kfm_pipelines.events.canonical_key import KEY_DERIVATION_VERSION, CanonicalKey, Window, parse_label, window_of
 from kfm_pipelines.events.fold import IngestEvent, key_of, resolve_event
 from kfm_pipelines.events.identity import body_identity
 from kfm_pipelines.events.notice import Change, Notice, ObjectNotice, PayloadNotice, Priority
 from kfm_pipelines.events.precedence import newest_per_object, superseded_identities
-from kfm_pipelines.events.shapes import normalise
-from kfm_pipelines.events.windows import Window, parse_label, window_of
+from kfm_pipelines.events.shapes.registry import normalise
 
 __all__ = [
-    "KEY_DERIVATION_VERSION",
-    "CanonicalKey",
-    "Change",
-    "IngestEvent",
-    "Notice",
-    "ObjectNotice",
-    "PayloadNotice",
-    "Priority",
-    "Window",
-    "body_identity",
-    "key_of",
-    "newest_per_object",
-    "normalise",
-    "parse_label",
-    "resolve_event",
-    "superseded_identities",
-    "window_of",
-]
+    "KEY_DERIVATION_VERSION", "CanonicalKey", "Change", "IngestEvent", "Notice", "ObjectNotice", "PayloadNotice",
+    "Priority", "Window", "body_identity", "key_of", "newest_per_object", "normalise", "parse_label", "resolve_event",
+    "superseded_identities", "window_of",
+]  # fmt: skip

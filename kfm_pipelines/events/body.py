@@ -1,7 +1,4 @@
-"""Reads a message body: JSON, within limits that no honest message reaches.
-
-Belongs here: what makes bytes a document. Does not: what the document means.
-"""
+"""Reads a message body as JSON, within limits that no honest message reaches."""
 
 import json
 import math
@@ -21,7 +18,7 @@ _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89A-Fa-f]")
 
 
 def read_body(text: str | bytes) -> object:
-    """The JSON document in a message body; anything else is one sentence."""
+    """Returns the JSON document in a message body. Raises BodyUnreadable for anything else."""
     decoded = _decode(text)
     try:
         document: object = _DECODER.decode(decoded)
@@ -47,28 +44,28 @@ def _decode(text: str | bytes) -> str:
 
 
 def _build_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    # Readers disagree on which of two equal names counts, so identity and effect could be taken from different ones.
+    # JSON readers disagree on which of two equal names counts, so identity and effect could come from different ones.
     fields = dict(pairs)
     if len(fields) != len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise BodyUnreadable(f"message names the field {quote_value(twice)} twice in one object")
+        raise BodyUnreadable(f"message has the field {quote_value(twice)} twice in one object")
     return fields
 
 
 def _refuse_constant(constant: str) -> NoReturn:
-    raise BodyUnreadable(f"message holds {constant}, which is no JSON number")
+    raise BodyUnreadable(f"message contains {constant}, which is not a JSON number")
 
 
 def _parse_float(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise BodyUnreadable(f"message holds a number too large to read: {quote_value(digits)}")
+        raise BodyUnreadable(f"message contains a number too large to read: {quote_value(digits)}")
     return number
 
 
 def _parse_int(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise BodyUnreadable(f"message holds an integer of {len(digits)} digits; at most {MAX_DIGITS} are read")
+        raise BodyUnreadable(f"message contains an integer of {len(digits)} digits; at most {MAX_DIGITS} are read")
     return int(digits)
 
 
@@ -78,30 +75,26 @@ _DECODER = json.JSONDecoder(
 
 
 def _needs_deep_check(decoded: str) -> bool:
-    """Walking a document costs more than reading it, and few have the brackets or the escapes to break a limit."""
+    """Saves walking most documents, which costs more than reading them: few can break a limit."""
     return decoded.count("{") + decoded.count("[") > MAX_DEPTH or bool(_ESCAPED_SURROGATE.search(decoded))
 
 
 def _check_depth_and_text(document: object) -> None:
-    # Level by level, not by recursion: this is what guards against too much of it.
+    # Level by level, because recursion is what this guards against.
     level, depth = [document], 0
     while level:
-        _check_text(level)
+        for node in level:
+            if isinstance(node, str) and _LONE_SURROGATE.search(node):
+                raise BodyUnreadable(f"message contains half a surrogate pair, which is not text: {quote_value(node)}")
         containers = [node for node in level if isinstance(node, dict | list)]
         depth += 1
         if containers and depth > MAX_DEPTH:
             raise _too_deep_error()
-        level = [child for container in containers for child in _children(container)]
-
-
-def _children(container: dict[str, object] | list[object]) -> list[object]:
-    return [*container.keys(), *container.values()] if isinstance(container, dict) else container
-
-
-def _check_text(level: list[object]) -> None:
-    for node in level:
-        if isinstance(node, str) and _LONE_SURROGATE.search(node):
-            raise BodyUnreadable(f"message holds half a surrogate pair, which is no text: {quote_value(node)}")
+        level = [
+            child
+            for node in containers
+            for child in ((*node.keys(), *node.values()) if isinstance(node, dict) else node)
+        ]
 
 
 def _too_deep_error() -> BodyUnreadable:

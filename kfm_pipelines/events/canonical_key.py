@@ -1,13 +1,16 @@
-"""The canonical key `{source}:{aoi}:{h3_res}:{time_window}:{transform_version}`, the one name of a logical run.
+"""The canonical key `{source}:{aoi}:{h3_res}:{time_window}:{transform_version}`, and the time windows in it.
 
-It names the WAL record, the outputs, the lineage nodes and the Dagster partition. How it is derived from an event is
-versioned: a change here moves every key, so it needs a new KEY_DERIVATION_VERSION and a changelog note.
+The key names the WAL record, the outputs, the lineage nodes and the Dagster partition. A change to how it is derived
+moves every key, so it needs a new KEY_DERIVATION_VERSION and a changelog note.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Self
 
+from kfm_pipelines.declarations import WindowLength
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.text import quote_value
 
@@ -20,7 +23,7 @@ _H3_RES = re.compile(r"none|[0-9]|1[0-5]")
 
 @dataclass(frozen=True, slots=True)
 class CanonicalKey:
-    """Five parts, each checked: a value of this class always writes and reads back as the same text."""
+    """Five checked parts; `parse` reads back what `str` writes."""
 
     source: str
     aoi: str
@@ -39,12 +42,12 @@ class CanonicalKey:
         return ":".join(self._parts())
 
     def _parts(self) -> tuple[str, ...]:
-        # By hand: dataclasses.astuple copies each part in depth, and this is done for every event.
+        # Not dataclasses.astuple, which deep-copies each part: this runs for every event.
         return (self.source, self.aoi, self.h3_res, self.time_window, self.transform_version)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a key; KeyInvalid names the part that is wrong."""
+        """Reads a key. Raises KeyInvalid naming the wrong part."""
         parts = text.split(":")
         if len(parts) != 5:
             raise KeyInvalid(
@@ -52,3 +55,50 @@ class CanonicalKey:
                 "source:aoi:h3_res:time_window:transform_version"
             )
         return cls(*parts)
+
+
+_LABELS: Mapping[WindowLength, re.Pattern[str]] = {
+    "hour": re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2})Z"),
+    "day": re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})"),
+    "month": re.compile(r"([0-9]{4})-([0-9]{2})"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The hour, day or month [start, end) in UTC, and its label in a key."""
+
+    start: datetime
+    end: datetime
+    label: str
+
+
+def window_of(instant: datetime, length: WindowLength) -> Window:
+    """Returns the window of an instant. Raises ValueError if it is naive or its window leaves the calendar."""
+    if instant.tzinfo is None:
+        raise ValueError(f"{instant.isoformat()} has no offset, so it falls in no window")
+    try:
+        hour = instant.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        # isoformat, because strftime does not pad years before 1000.
+        if length == "hour":
+            return Window(hour, hour + timedelta(hours=1), f"{hour.isoformat()[:13]}Z")
+        day = hour.replace(hour=0)
+        if length == "day":
+            return Window(day, day + timedelta(days=1), day.isoformat()[:10])
+        month = day.replace(day=1)
+        return Window(month, (month + timedelta(days=31)).replace(day=1), month.isoformat()[:7])
+    except OverflowError:
+        raise ValueError(f"the {length} of {instant.isoformat()} reaches beyond the calendar") from None
+
+
+def parse_label(label: str) -> Window:
+    """Returns the window with this label. Raises KeyInvalid when there is none."""
+    for length, pattern in _LABELS.items():
+        if found := pattern.fullmatch(label):
+            numbers = [int(part) for part in found.groups()]
+            year, month, day, hour = numbers + [1, 1, 1, 0][len(numbers) :]
+            try:
+                return window_of(datetime(year, month, day, hour, tzinfo=UTC), length)
+            except ValueError as error:
+                raise KeyInvalid(f"time window {quote_value(label)} is not on the calendar: {error}") from None
+    raise KeyInvalid(f"time window {quote_value(label)} must look like 2025-12-07T00Z, 2025-12-07 or 2025-12")

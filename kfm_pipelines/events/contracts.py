@@ -1,12 +1,12 @@
-"""Message contracts: JSON Schemas in resources/contracts/, and a broken one as a sentence a producer can act on.
+"""Checks messages against their contracts, the JSON Schemas in resources/contracts/.
 
-The schemas are additive: unknown fields and newer minor versions pass, another major version does not.
+Contracts are additive: unknown fields and newer minor versions pass, other major versions do not.
 """
 
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,9 +33,9 @@ Contract = Literal[
     "sns-notification",
 ]
 
-# Enough to choose the telling one from; a hostile megabyte has a quarter of a million, half a minute's work to find.
+# Enough to choose the best one from; finding all in a hostile megabyte takes half a minute.
 MAX_ERRORS = 50
-# S3 sends one record, a Sentinel-2 product a few dozen tiles; a megabyte has room for tens of thousands.
+# S3 sends one record and a Sentinel-2 product a few dozen tiles; a megabyte could hold tens of thousands.
 MAX_RECORDS = 200
 
 _FORMATS: Mapping[str, Callable[[str], object]] = {"date-time": read_timestamp, "utc-date-time": read_utc}
@@ -43,7 +43,7 @@ _VERSION = re.compile(r"(?P<major>[0-9]{1,9})(?:\.[0-9]{1,9})*")
 
 
 def check_major_version(field: str, version: object, *, supported: int) -> None:
-    """Refuse another major version by name, before its changed fields are mistaken for broken ones."""
+    """Refuses another major version by name, before its changed fields are reported as broken."""
     found = _VERSION.fullmatch(version) if isinstance(version, str) else None
     if found and int(found["major"]) != supported:
         raise ContractBroken(
@@ -52,15 +52,15 @@ def check_major_version(field: str, version: object, *, supported: int) -> None:
 
 
 def check_record_count(records: object) -> None:
-    """Refuse a message of too many records before each costs a check, an identity and a row."""
+    """Refuses a message with too many records before each costs a check, an identity and a row."""
     if isinstance(records, list) and len(records) > MAX_RECORDS:
         raise ContractBroken(f"message has {len(records)} records; at most {MAX_RECORDS} are read")
 
 
 def check_contract(contract: Contract, document: object) -> None:
-    """Refuse a document that breaks the contract, naming the field and what was expected.
+    """Raises ContractBroken naming the field and what was expected.
 
-    A compiled validator says whether it does; the one that can explain is a hundred times slower, and only asked then.
+    A compiled validator decides; the one that can explain is a hundred times slower and only runs on broken documents.
     """
     if _fast_validator(contract).is_valid(document):
         return
@@ -75,17 +75,15 @@ def check_contract(contract: Contract, document: object) -> None:
 def _fast_validator(contract: Contract) -> "jsonschema_rs.Draft202012Validator":
     import jsonschema_rs
 
-    def names_an_instant(read: Callable[[str], object]) -> Callable[[str], bool]:
-        def check(text: str) -> bool:
-            try:
-                return bool(read(text))
-            except ValueError:
-                return False
-
-        return check
-
-    formats = {name: names_an_instant(read) for name, read in _FORMATS.items()}
+    formats: dict[str, Callable[[str], bool]] = {name: partial(_is_readable, read) for name, read in _FORMATS.items()}
     return jsonschema_rs.Draft202012Validator(_load_schema(contract), formats=formats, validate_formats=True)
+
+
+def _is_readable(read: Callable[[str], object], text: str) -> bool:
+    try:
+        return bool(read(text))
+    except ValueError:
+        return False
 
 
 @cache
@@ -94,7 +92,7 @@ def _explaining_validator(contract: Contract) -> "Draft202012Validator":
 
     formats = FormatChecker(formats=())
     for name, read in _FORMATS.items():
-        # A format says nothing about other types; `type` in the schema does.
+        # Other types pass: `type` in the schema checks them.
         formats.checks(name, raises=ValueError)(
             lambda value, read=read: not isinstance(value, str) or bool(read(value))
         )
@@ -114,4 +112,5 @@ def _format_error(error: "ValidationError") -> str:
     if error.validator in ("required", "dependentRequired"):
         return f"{subject}: {error.message}"
     expected = error.schema.get("description") if isinstance(error.schema, dict) else None
-    return f"{subject} must be {expected or f'{error.validator} {error.validator_value}'}, not {quote_value(error.instance)}"
+    expected = expected or f"{error.validator} {error.validator_value}"
+    return f"{subject} must be {expected}, not {quote_value(error.instance)}"

@@ -1,7 +1,8 @@
-"""Event identity: which messages are about the same content, however often and by whichever road they arrive.
+"""Event identities: messages about the same content get the same one, however often and in whatever shape they arrive.
 
-The encoding is a list in RFC 8785 JSON whose first element names the rule and its version, so no two rules and no two
-ways of cutting the same characters into fields can collide. Golden vectors pin it: stored identities outlive the code.
+An identity is the digest of a list in RFC 8785 JSON whose first element names the rule and its version, so that neither
+two rules nor two ways to split the same text into fields can collide. Golden vectors pin it: stored identities outlive
+the code.
 """
 
 import hashlib
@@ -16,37 +17,37 @@ from kfm_pipelines.text import quote_value
 
 
 def s3_object_identity(bucket: str, key: str, etag: str | None, version_id: str | None, size: int) -> str:
-    """One content of one S3 object; what is not known counts as null, never as empty text."""
+    """Identifies one content of one S3 object; unknown parts are null, never empty text."""
     return _digest(["kfm-s3-object-1", bucket, key, etag or None, normalise_version_id(version_id), size])
 
 
 def s3_removal_identity(
     bucket: str, key: str, version_id: str | None, sequencer: str | None, event_time: datetime
 ) -> str:
-    """One removal of one S3 object. It has no content to be known by, so its place in the order of writes counts.
+    """Identifies one removal of one S3 object by its sequencer, since a removal has no content.
 
-    The time stands in only where the store gave no sequencer: roads round it differently.
+    The time is used only without a sequencer, because message shapes round it differently.
     """
-    said = ["kfm-s3-removal-1", bucket, key, normalise_version_id(version_id), sequencer or None]
+    fields = ["kfm-s3-removal-1", bucket, key, normalise_version_id(version_id), sequencer or None]
     when = event_time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    return _digest(said if sequencer else [*said, when])
+    return _digest(fields if sequencer else [*fields, when])
 
 
 def auto_update_identity(dataset: str, asset_uri: str, content_etag: str) -> str:
-    """One content of one asset of a dataset; the ETag exactly as sent, weak mark and quotes included."""
+    """Identifies one content of one asset of a dataset; the ETag counts as sent, weak mark and quotes included."""
     return _digest(["kfm-auto-update-1", dataset, asset_uri, content_etag])
 
 
 def dedupe_key_identities(event_source: str, dedupe_key: str, count: int) -> list[str]:
-    """What a producer calls the same event, under its own name, so that no producer can name another's."""
-    said = ["kfm-dedupe-key-1", event_source, dedupe_key]
-    return [_digest(said)] if count == 1 else [_digest([*said, record]) for record in range(count)]
+    """Hashes a producer's dedupe key with its source, so that no producer can choose another's identity."""
+    fields = ["kfm-dedupe-key-1", event_source, dedupe_key]
+    return [_digest(fields)] if count == 1 else [_digest([*fields, record]) for record in range(count)]
 
 
 def feed_identities(document: Mapping[str, Any], count: int) -> list[str]:
-    """A message with no better name than what it says; numbered from 0 when it says several things.
+    """Identifies the records of a message by its whole body, numbered from 0 when there are several.
 
-    The body is written and hashed once, whatever the count: a large message may hold thousands of records.
+    The body is hashed once, because a large message may hold thousands of records.
     """
     body = hashlib.sha256(b'["kfm-feed-body-1",' + canonical_json(document))
     endings = [b"]"] if count == 1 else [b",%d]" % record for record in range(count)]
@@ -54,17 +55,17 @@ def feed_identities(document: Mapping[str, Any], count: int) -> list[str]:
 
 
 def body_identity(raw: bytes) -> str:
-    """A message that was refused and so has nothing but its bytes to be known by."""
+    """Identifies a refused message by its bytes."""
     return _digest(["kfm-body-1", hashlib.sha256(raw).hexdigest()])
 
 
 def normalise_version_id(version_id: str | None) -> str | None:
-    """S3 writes the version of an object in an unversioned bucket as the text `null`."""
+    """Returns None for the text `null`, which S3 sends for objects in an unversioned bucket."""
     return None if version_id in (None, "", "null") else version_id
 
 
 def canonical_json(document: Any) -> bytes:
-    """RFC 8785 JSON. It cannot write every number that can be read, and what has no identity is no event."""
+    """Formats RFC 8785 JSON. Refuses numbers that have no canonical form, because the message has no identity then."""
     try:
         return rfc8785.dumps(document)
     except rfc8785.CanonicalizationError as error:
@@ -78,6 +79,6 @@ def _digest(named_fields: list[Any]) -> str:
 
 
 def _extend_digest(digest: "hashlib._Hash", ending: bytes) -> str:
-    whole = digest.copy()
-    whole.update(ending)
-    return whole.hexdigest()
+    extended = digest.copy()
+    extended.update(ending)
+    return extended.hexdigest()

@@ -1,15 +1,12 @@
-"""Which of several events about one object counts.
+"""Decides which of several events about one object counts, regardless of the order they arrived in.
 
-Belongs here: the one order of events, the same whatever order they arrived in. Does not: looking at objects.
-
-Sequencers order what S3 says about one key, a message group orders what one producer says; between them there are only
-clocks. Comparing pairs by whatever they have in common runs in circles: A before B by sequencer, B before C and C
+Sequencers order S3's events about one key and message groups order one producer's events; between these chains there
+are only clocks. Comparing pairs by what they have in common is circular: A before B by sequencer, B before C and C
 before A by clock. Letting any sequenced event beat any other lets an old write beat a newer announcement. So each event
-in such a chain gets the latest time seen in the chain up to it, and these times decide. A chain keeps its own order
-however wrong its clocks are, and events of different chains compare by time.
+in a chain gets the latest time seen in the chain up to it, and these times decide. A chain keeps its order however
+wrong its clocks are, and events of different chains compare by time.
 
-The order is one of the whole set: leaving out events that did not win can change who wins, unless they are
-`replaceable`.
+The order depends on the whole set: leaving out events that lost can change the winner, unless they are superseded.
 """
 
 from collections import defaultdict
@@ -19,7 +16,7 @@ from itertools import accumulate
 
 from kfm_pipelines.events.fold import IngestEvent
 
-# Where times are equal, the store's own word counts more than a producer's, and an ordered one more than a single one.
+# At equal times the store's own event beats a producer's, and an ordered event beats an unordered one.
 Chain = tuple[int, str]
 Position = tuple[datetime, Chain, int]
 UNCHAINED: Chain = (0, "")
@@ -27,22 +24,22 @@ SEQUENCED: Chain = (2, "")
 
 
 def newest_per_object(events: Iterable[IngestEvent]) -> tuple[IngestEvent, ...]:
-    """What each object now is: its newest write, unless it was deleted after that. Sorted by asset URI.
+    """Returns the newest write of each object that was not deleted after it, sorted by asset URI.
 
-    Needs every event known about an object, removals included. A purged version counts as never written, whether the
-    purge came before or after it; a purged delete marker, accordingly, as never set.
+    Needs every known event about an object, removals included. A purged version counts as never written, whether the
+    purge came before or after it; a purged delete marker as never set.
     """
     newest = (_newest_event(about) for _, about in sorted(_group_by_object(events).items()))
     return tuple(event for event in newest if event is not None and event.change == "created")
 
 
 def superseded_identities(events: Iterable[IngestEvent], uncertain: Collection[str] = ()) -> set[str]:
-    """Identities of writes that can be forgotten, all or some: what counts stays the same, whatever else is heard of.
+    """Returns writes that can be forgotten, all or some, without ever changing which event counts.
 
-    A write of a purged version, while its purge is remembered. And one beaten for ever: by an event that no purge can
-    take back, since it has no version. In a chain that event must come later and its clock must not be behind, because
-    times pass down the chain. Outside of chains a later time is enough. Nothing is beaten for ever by those that are
-    uncertain: one day they may not count.
+    These are writes of purged versions, while the purge is remembered, and writes beaten by an event that no purge can
+    take back because it has no version. In a chain the winner must come later and its clock must not be behind, because
+    times pass down the chain; outside of chains a later time is enough. Uncertain events beat nothing: one day they may
+    not count.
     """
     return {
         event.identity for about in _group_by_object(events).values() for event in _superseded_events(about, uncertain)
@@ -91,7 +88,6 @@ def _purged_versions(events: Sequence[IngestEvent]) -> set[str]:
 
 
 def _with_positions(events: Sequence[IngestEvent]) -> Iterator[tuple[Position, IngestEvent]]:
-    """Each event with its place in the one order."""
     for chain, members in _group_by_chain(events).items():
         latest = accumulate((event.event_time for event in members), max)
         for position, (event, time) in enumerate(zip(members, latest, strict=True)):
@@ -99,7 +95,7 @@ def _with_positions(events: Sequence[IngestEvent]) -> Iterator[tuple[Position, I
 
 
 def _group_by_chain(events: Sequence[IngestEvent]) -> Mapping[Chain, Sequence[IngestEvent]]:
-    """Each chain in its own order. Events outside of chains are one too, ordered by nothing but their clocks."""
+    """Sorts each chain. Events outside of chains form one that is ordered by their clocks alone."""
     chains: defaultdict[Chain, list[IngestEvent]] = defaultdict(list)
     for event in events:
         chains[_chain_of(event)].append(event)
@@ -115,10 +111,7 @@ def _chain_of(event: IngestEvent) -> Chain:
 
 
 def _chain_sort_key(event: IngestEvent) -> tuple[str, int, datetime, str, str]:
-    """The clock only decides between events that have the same place in the chain.
-
-    Without trailing zeros, hexadecimal text compares exactly as if the shorter one were padded with them.
-    """
+    """Sorts by place in the chain, then by clock. Without trailing zeros, hexadecimal text compares as if padded."""
     sequencer = (event.sequencer or "").lower().rstrip("0")
     place = 0 if _chain_of(event) in (SEQUENCED, UNCHAINED) else event.group_sequence or 0
     return (sequencer, place, event.event_time, event.identity, repr(event))

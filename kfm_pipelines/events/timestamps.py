@@ -1,7 +1,7 @@
-"""RFC 3339 timestamps, strictly: a date, a time and an offset, or a refusal. The result is always UTC.
+"""Strict RFC 3339 timestamps: date, time and offset, converted to UTC.
 
-Python's own `fromisoformat` also takes week dates, missing offsets and commas, and more with every release; a
-contract must not depend on that, so the form is checked first.
+The form is checked first because Python's `fromisoformat` also takes week dates, missing offsets and commas, and more
+with every release; a contract must not depend on that.
 """
 
 import re
@@ -18,22 +18,22 @@ _LOCAL = re.compile(r"[0-9-]{10}[Tt][0-9:]{8}(?:\.[0-9]{1,30})?")
 
 
 def read_timestamp(text: str) -> datetime:
-    """The instant in UTC, to the microsecond; ValueError with one sentence when the text names none."""
+    """Returns the instant in UTC, to the microsecond. Raises ValueError when the text is not one."""
     if not _RFC_3339.fullmatch(text):
         raise ValueError(f"{quote_value(text)} is not an RFC 3339 timestamp with an offset, like 2025-12-04T03:14:15Z")
     try:
         return datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{quote_value(text)} names no instant: {error}") from None
+        raise ValueError(f"{quote_value(text)} is not a valid time: {error}") from None
 
 
 def read_utc(text: str) -> datetime:
-    """For feeds that leave out the offset and mean UTC; with one, as `read_timestamp`."""
+    """Like `read_timestamp`, for feeds that leave out the offset and mean UTC."""
     return read_timestamp(f"{text}Z" if _LOCAL.fullmatch(text) else text)
 
 
 def write_timestamp(instant: datetime) -> str:
-    """The instant as S3 writes it: UTC, milliseconds, Z."""
+    """Formats the instant like S3: UTC, milliseconds, Z."""
     if instant.tzinfo is None:
-        raise ValueError(f"{instant.isoformat()} has no offset, so it names no instant")
+        raise ValueError(f"{instant.isoformat()} has no offset")
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,20 +1,18 @@
-"""What messages tell of events: each event once, however often it is told, and what of it was not known before.
+"""Merges the events of a batch into the inbox, each identity once.
 
-An event told again may have a later place in the order of writes, because the same content was written again. When it
-was made is the earliest time it was ever told with.
+An event that arrives again may have a later position in the order of writes, because the same content was written
+again. It was made at the earliest time it ever arrived with.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state.database import Connection
-from kfm_pipelines.state.inbox import LISTING
-
-if TYPE_CHECKING:
-    from kfm_pipelines.state.inbox import Delivery
+from kfm_pipelines.state.inbox import LISTING, Delivery
+from kfm_pipelines.state.keys import LOCK_WITH_DEPENDENTS
 
 FIFO_ENVELOPE = "fifo-envelope"
 CONTENT_FIELDS = ("shape", "asset_uri", "etag", "size")
@@ -22,7 +20,7 @@ CONTENT_FIELDS = ("shape", "asset_uri", "etag", "size")
 
 @dataclass(frozen=True, slots=True)
 class DistinctEvent:
-    """An event in its last place, when it was made, and the first message that told of it."""
+    """An event in its last position, when it was made, and the first message it arrived in."""
 
     event: IngestEvent
     made_at: datetime
@@ -30,61 +28,62 @@ class DistinctEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class InboxDelta:
-    """What of a batch was not known: events, later places of known ones, that known ones were made earlier, and that
-    somebody tells of those that were only found in a bucket."""
+class InboxChanges:
+    """What a batch changed in the inbox."""
 
     new: list[DistinctEvent]
-    reordered: list[DistinctEvent]
-    made_earlier: list[DistinctEvent]
-    from_listing: list[DistinctEvent]
-    collisions: int  # known events that a FIFO producer tells with other content under the same dedupe key
-
-    @property
-    def keys(self) -> list[str]:
-        return [told.event.key for told in (*self.new, *self.reordered, *self.made_earlier, *self.from_listing)]
+    moved: list[DistinctEvent]  # to a later position, among other events about the same object
+    remade: list[DistinctEvent]  # known events that may have been made earlier than recorded
+    from_listing: list[DistinctEvent]  # known only from a bucket listing until now
+    collisions: int  # known events that arrived with other content under the same dedupe key
 
 
-def distinct_events(deliveries: "Sequence[Delivery]") -> list[DistinctEvent]:
-    """The events of a batch, each identity once."""
-    told: dict[str, DistinctEvent] = {}
+def distinct_events(deliveries: Sequence[Delivery]) -> list[DistinctEvent]:
+    distinct: dict[str, DistinctEvent] = {}
     for delivery in deliveries:
         for event in delivery.events:
-            known = told.get(event.identity)
-            told[event.identity] = (
+            known = distinct.get(event.identity)
+            distinct[event.identity] = (
                 _merge(known, event) if known else DistinctEvent(event, event.event_time, delivery.body)
             )
-    return [told[identity] for identity in sorted(told)]
+    return [distinct[identity] for identity in sorted(distinct)]
 
 
-def compare_with_inbox(connection: Connection, events: Sequence[DistinctEvent]) -> InboxDelta:
+def merge_into_inbox(connection: Connection, queue: str, events: Sequence[DistinctEvent]) -> InboxChanges:
+    """Inserts new events and moves known ones. Locks every key it changes."""
     rows = connection.execute(
         """
-        SELECT identity, sequencer, event_time, made_at, queue = %(listing)s AS found, shape, asset_uri, etag, size
+        SELECT identity, sequencer, event_time, made_at, queue = %(listing)s AS listed, shape, asset_uri, etag, size
         FROM kfm.inbox WHERE identity = ANY(%(identities)s)
         """,
         {"identities": [one.event.identity for one in events], "listing": LISTING},
     )
     known = {row["identity"]: row for row in rows}
+    unknown = [one for one in events if one.event.identity not in known]
     again = [(one, known[one.event.identity]) for one in events if one.event.identity in known]
-    return InboxDelta(
-        new=[one for one in events if one.event.identity not in known],
-        reordered=[
-            one
-            for one, row in again
-            if _comparable_sequencer(one.event.sequencer) > _comparable_sequencer(row["sequencer"])
-            or one.event.event_time > row["event_time"]
-        ],
-        made_earlier=[one for one, row in again if row["made_at"] is not None and one.made_at < row["made_at"]],
-        from_listing=[one for one, row in again if row["found"]],
+    reordered = [one for one, row in again if _is_later(one.event, row)]
+    remade = [one for one, row in again if row["made_at"] is not None and one.made_at < row["made_at"]]
+    from_listing = [one for one, row in again if row["listed"]]
+    # All locks on keys first, in one order. Inserting an event locks its key too, but weakly, and upgrading a lock that
+    # others wait for is how consumers and workers deadlock.
+    keys = [one.event.key for one in (*unknown, *reordered, *remade, *from_listing)]
+    connection.execute(LOCK_WITH_DEPENDENTS, {"keys": keys})
+    new = _insert(connection, queue, unknown)
+    raced = [one for one in unknown if one not in new]  # another consumer was faster, perhaps with another position
+    among_others = _update_positions(connection, [*reordered, *remade, *raced])
+    return InboxChanges(
+        new=new,
+        moved=[one for one in (*reordered, *raced) if one.event.identity in among_others],
+        remade=[*remade, *raced],
+        from_listing=from_listing,
         collisions=sum(
             _collides(_content(one.event), tuple(row[name] for name in CONTENT_FIELDS)) for one, row in again
         ),
     )
 
 
-def count_collisions(deliveries: "Sequence[Delivery]", events: Sequence[DistinctEvent]) -> int:
-    """The same among messages that came together."""
+def count_collisions(deliveries: Sequence[Delivery], events: Sequence[DistinctEvent]) -> int:
+    """Counts collisions among messages of the same batch."""
     first = {one.event.identity: _content(one.event) for one in events}
     return sum(
         _collides(_content(event), first[event.identity]) for delivery in deliveries for event in delivery.events
@@ -92,15 +91,15 @@ def count_collisions(deliveries: "Sequence[Delivery]", events: Sequence[Distinct
 
 
 def assign_to_queue(connection: Connection, queue: str, events: Sequence[DistinctEvent]) -> list[DistinctEvent]:
-    """Events that were only found in a bucket, and so were due for nobody, are the queue's from now on, as if they had
-    come now; those of them that no run has begun with."""
+    """Moves events from the bucket listing to the queue, as if they had arrived now. Returns those that no run has
+    started with."""
     rows = connection.execute(
         """
-        UPDATE kfm.inbox i SET queue = %(queue)s, ready_at = NULL, trace = told.trace, sent_at = told.sent_at,
+        UPDATE kfm.inbox i SET queue = %(queue)s, ready_at = NULL, trace = arrived.trace, sent_at = arrived.sent_at,
             received_at = CASE WHEN state = 'received' THEN clock_timestamp() ELSE received_at END
         FROM unnest(%(identities)s::text[], %(traces)s::text[], %(sent)s::timestamptz[])
-             AS told (identity, trace, sent_at)
-        WHERE i.identity = told.identity AND queue = %(listing)s
+             AS arrived (identity, trace, sent_at)
+        WHERE i.identity = arrived.identity AND queue = %(listing)s
         RETURNING i.identity, state
         """,
         {
@@ -111,14 +110,14 @@ def assign_to_queue(connection: Connection, queue: str, events: Sequence[Distinc
             "listing": LISTING,
         },
     ).fetchall()
-    taken = {row["identity"] for row in rows if row["state"] == "received"}
-    return [one for one in events if one.event.identity in taken]
+    waiting = {row["identity"] for row in rows if row["state"] == "received"}
+    return [one for one in events if one.event.identity in waiting]
 
 
-def insert(connection: Connection, queue: str, new: Sequence[DistinctEvent]) -> list[DistinctEvent]:
-    """Record them; the ones that nobody else has recorded meanwhile. Long lists travel faster in binary form (%b)."""
+def _insert(connection: Connection, queue: str, events: Sequence[DistinctEvent]) -> list[DistinctEvent]:
+    """Returns the events that no other consumer has inserted meanwhile. Binary parameters (%b) are faster for lists."""
     columns: dict[str, list[object]] = {
-        name: [getattr(told.event, name) for told in new]
+        name: [getattr(one.event, name) for one in events]
         for name in ("identity", "key", "dataset", "shape", "asset_uri", "etag", "version_id", "size", "sequencer",
                      "event_time", "priority", "change", "message_group", "group_sequence", "partition", "data_time",
                      "trace", "sent_at")
@@ -139,55 +138,58 @@ def insert(connection: Connection, queue: str, new: Sequence[DistinctEvent]) -> 
         """,
         {
             **columns,
-            "made_at": [told.made_at for told in new],
-            "body": [told.body for told in new],
+            "made_at": [one.made_at for one in events],
+            "body": [one.body for one in events],
             "queue": queue,
         },
     ).fetchall()
-    fresh = {row["identity"] for row in rows}
-    return [told for told in new if told.event.identity in fresh]
+    inserted = {row["identity"] for row in rows}
+    return [one for one in events if one.event.identity in inserted]
 
 
-def update_positions(connection: Connection, events: Sequence[DistinctEvent]) -> set[str]:
-    """Move known events to their later place and their earlier making; identities of those that are not the only event
-    about their object. Alone in its object an event changes nothing by moving."""
+def _update_positions(connection: Connection, events: Sequence[DistinctEvent]) -> set[str]:
+    """Moves known events to their later position and earlier making. Returns identities of events that share their
+    object with others: moving the only event about an object changes nothing."""
     if not events:
         return set()
-    once = {told.event.identity: told for told in events}
+    once = {one.event.identity: one for one in events}
     rows = connection.execute(
         """
-        UPDATE kfm.inbox i SET event_time = greatest(i.event_time, told.event_time),
-            made_at = CASE WHEN i.made_at IS NOT NULL THEN least(i.made_at, told.made_at) END,
-            sequencer = CASE WHEN rtrim(lower(told.sequencer), '0') COLLATE "C"
+        UPDATE kfm.inbox i SET event_time = greatest(i.event_time, arrived.event_time),
+            made_at = CASE WHEN i.made_at IS NOT NULL THEN least(i.made_at, arrived.made_at) END,
+            sequencer = CASE WHEN rtrim(lower(arrived.sequencer), '0') COLLATE "C"
                                   > coalesce(rtrim(lower(i.sequencer), '0'), '') COLLATE "C"
-                             THEN told.sequencer ELSE i.sequencer END
+                             THEN arrived.sequencer ELSE i.sequencer END
         FROM unnest(%(identities)s::text[], %(sequencers)s::text[], %(times)s::timestamptz[], %(made)s::timestamptz[])
-             AS told (identity, sequencer, event_time, made_at)
-        WHERE told.identity = i.identity
+             AS arrived (identity, sequencer, event_time, made_at)
+        WHERE arrived.identity = i.identity
         RETURNING i.identity, EXISTS (
             SELECT FROM kfm.inbox o WHERE o.key = i.key AND o.asset_uri = i.asset_uri AND o.identity <> i.identity
         ) AS among_others
         """,
         {
             "identities": list(once),
-            "sequencers": [told.event.sequencer for told in once.values()],
-            "times": [told.event.event_time for told in once.values()],
-            "made": [told.made_at for told in once.values()],
+            "sequencers": [one.event.sequencer for one in once.values()],
+            "times": [one.event.event_time for one in once.values()],
+            "made": [one.made_at for one in once.values()],
         },
     ).fetchall()
     return {row["identity"] for row in rows if row["among_others"]}
 
 
 def _merge(known: DistinctEvent, event: IngestEvent) -> DistinctEvent:
-    """The same event told twice: its last place in the order of writes, whichever was told first."""
+    """Keeps the last position in the order of writes, whichever arrived first."""
     first = known.event
-    sequencer = (
-        first.sequencer
-        if _comparable_sequencer(first.sequencer) >= _comparable_sequencer(event.sequencer)
-        else event.sequencer
-    )
+    sequencer = max(first.sequencer, event.sequencer, key=_comparable_sequencer)
     latest = replace(first, sequencer=sequencer, event_time=max(first.event_time, event.event_time))
     return DistinctEvent(latest, min(known.made_at, event.event_time), known.body)
+
+
+def _is_later(event: IngestEvent, row: dict[str, Any]) -> bool:
+    return (
+        _comparable_sequencer(event.sequencer) > _comparable_sequencer(row["sequencer"])
+        or event.event_time > row["event_time"]
+    )
 
 
 def _content(event: IngestEvent) -> tuple[object, ...]:
@@ -195,10 +197,10 @@ def _content(event: IngestEvent) -> tuple[object, ...]:
 
 
 def _collides(content: tuple[object, ...], first: tuple[object, ...]) -> bool:
-    """Whether a FIFO producer has used a dedupe key twice: what came first counts, what comes now is dropped."""
+    """Whether a FIFO producer has used a dedupe key for two contents: the first counts, the second is dropped."""
     return content[0] == first[0] == FIFO_ENVELOPE and content != first
 
 
 def _comparable_sequencer(sequencer: str | None) -> str:
-    """Without trailing zeros, hexadecimal text compares as if the shorter one were padded with them."""
+    """Strips trailing zeros: hexadecimal text then compares as if the shorter one were padded with them."""
     return (sequencer or "").lower().rstrip("0")

@@ -1,4 +1,4 @@
-"""Drain: move queue messages into the inbox. Record first, delete second, so that a stop in between loses nothing."""
+"""Moves queue messages into the inbox: recorded first, deleted second, so that a stop in between loses nothing."""
 
 import time
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import Delivery
 from kfm_pipelines.watermarks.late import tick_watermarks
 
-# How long one look into the queues may take: far less than a message stays hidden, which `kfm doctor` compares.
+# Far less than the visibility timeout of the queues, which `kfm doctor` checks.
 MAX_DRAIN_SECONDS = 15.0
-# Enough receives to make one database commit worth it, few enough to stay far inside the visibility timeout.
+# Enough receives to be worth a database commit, few enough to stay far inside the visibility timeout.
 RECEIVES_PER_COMMIT = 20
 CHARACTERS_PER_COMMIT = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class DrainResult:
-    """What came from all queues, and which of them could not be asked."""
+    """What was received from all queues, and the problems of those that could not be drained."""
 
     counts: BatchCounts
     problems: tuple[str, ...]
@@ -33,7 +33,7 @@ class DrainResult:
 
 
 def drain_all(services: Services, *, budget_seconds: float, wait_seconds: int = 0) -> DrainResult:
-    """Empty every queue, the urgent one first; none can use up the time of those after it."""
+    """Drains every queue, the urgent one first. None can use up the time of those after it."""
     total, problems = BatchCounts(), []
     deadline = time.monotonic() + budget_seconds
     for number, intake in enumerate(services.intakes):
@@ -45,28 +45,28 @@ def drain_all(services: Services, *, budget_seconds: float, wait_seconds: int = 
         except KfmError as error:
             problems.append(f"{error}; will try again")
             if isinstance(error, Unreachable):
-                return DrainResult(total, tuple(problems), unreachable=True)  # they have one address
+                return DrainResult(total, tuple(problems), unreachable=True)  # all queues have the same address
     return DrainResult(total, tuple(problems))
 
 
 def drain(services: Services, queue: Queue, *, budget_seconds: float, wait_seconds: int = 0) -> BatchCounts:
-    """Empty the queue, or stop after about `budget_seconds`."""
+    """Drains the queue until it is empty or about `budget_seconds` have passed."""
     total, database, datasets = BatchCounts(), services.database, services.datasets
     deadline = time.monotonic() + budget_seconds
-    database.fetch("SELECT 1")  # a message that is received and cannot be recorded has used up one of its receives
+    database.fetch("SELECT 1")  # fails here rather than use up a receive of a message that cannot be recorded
     while True:
         messages = _collect(queue, wait_seconds, deadline)
         if not messages:
             return total
-        arrivals = IntakeTelemetry(services, queue.name)
-        read = arrivals.read(messages, partial(read_message, datasets=datasets))
-        recorded = record_safely(database, queue.name, messages, read, datasets)
+        telemetry = IntakeTelemetry(services, queue.name)
+        deliveries = telemetry.read(messages, partial(read_message, datasets=datasets))
+        recorded = record_safely(database, queue.name, messages, deliveries, datasets)
         total += recorded.counts
         try:
             queue.delete(messages)
             tick_watermarks(database, datasets)
         finally:
-            arrivals.emit(recorded)
+            telemetry.emit(recorded)
         if time.monotonic() >= deadline:
             return total
 
@@ -74,7 +74,7 @@ def drain(services: Services, queue: Queue, *, budget_seconds: float, wait_secon
 def record_safely(
     database: Database, queue: str, messages: Sequence[Message], deliveries: Sequence[Delivery], datasets: Datasets
 ) -> RecordedBatch:
-    """Record a batch; should the database refuse it, each message alone, so that one cannot hold up the others."""
+    """Records a batch. If the database refuses it, records each message alone, so that one cannot block the others."""
     try:
         return record(database, queue, deliveries, datasets)
     except Terminal as error:
@@ -97,7 +97,7 @@ def _collect(queue: Queue, wait_seconds: int, deadline: float) -> Sequence[Messa
         except Retryable:
             if not messages:
                 raise
-            break  # what was received is in our hands: record it now, not after its visibility timeout
+            break  # record what was received now, not after its visibility timeout
         messages += batch
         full = sum(len(message.body) for message in messages) >= CHARACTERS_PER_COMMIT
         if not batch or full or time.monotonic() >= deadline:

@@ -1,4 +1,4 @@
-"""Reading: what one queue message means. A refusal is a result, never an exception."""
+"""Reads one queue message into a delivery. A refusal is a result, never an exception."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -12,14 +12,14 @@ from kfm_pipelines.state.dead_letters import Refusal
 from kfm_pipelines.state.inbox import Delivery
 from kfm_pipelines.text import make_storable, quote_value
 
-REDRIVE = "kfm-redrive"  # on a redriven message: which redrive of which letter it is
+REDRIVE = "kfm-redrive"  # attribute of a redriven message: the letter and the number of the redrive
 MAX_CHARACTERS = 16 * 1024 * 1024
-# What producers call the value that tells one message from another.
+# Attributes in which producers put the value that makes a message unique.
 UNIQUENESS_ATTRIBUTES = ("dedupe_key", "dedup_key", "unique_key", "idempotency_key", "event_id")
 
 
 def read_message(message: Message, datasets: Datasets) -> Delivery:
-    """The events of a message. A record that no dataset takes is refused alone; its neighbours are recorded."""
+    """Returns the events of a message. A record that no dataset takes is refused without the others."""
     token = make_storable(message.attributes.get(REDRIVE, "")) or None
     body = make_storable(message.body)
     try:
@@ -32,7 +32,10 @@ def read_message(message: Message, datasets: Datasets) -> Delivery:
     problems: list[MessageRefused] = []
     for number, notice in enumerate(notices, start=1):
         try:
-            events.append(_with_message_group(resolve_event(notice, datasets), message))
+            event = resolve_event(notice, datasets)
+            if message.group is not None:
+                event = replace(event, message_group=message.group, group_sequence=message.sequence)
+            events.append(event)
         except MessageRefused as error:
             problems.append(error if len(notices) == 1 else type(error)(f"record {number} of {len(notices)}: {error}"))
     refusal = build_refusal(message, problems[0]) if problems else None
@@ -40,7 +43,7 @@ def read_message(message: Message, datasets: Datasets) -> Delivery:
 
 
 def build_refusal(message: Message, error: KfmError) -> Refusal:
-    """A refusal that remembers everything needed to send the message again as it was."""
+    """Returns a refusal with everything needed to send the same message again."""
     body = make_storable(message.body)
     return Refusal(
         body_identity(body.encode()),
@@ -53,34 +56,28 @@ def build_refusal(message: Message, error: KfmError) -> Refusal:
     )
 
 
-def _with_message_group(event: IngestEvent, message: Message) -> IngestEvent:
-    if message.group is None:
-        return event
-    return replace(event, message_group=message.group, group_sequence=message.sequence)
-
-
 def _check_total_size(records: int, length: int) -> None:
-    """Each event is kept with the message it came in, so many in a large one weigh as much as many large ones."""
+    """Limits the space of events, each of which is stored with its whole message."""
     if records * length > MAX_CHARACTERS:
         raise ContractBroken(f"message has {records} records in {length} characters; send them in several messages")
 
 
 def _check_uniqueness(message: Message) -> None:
-    """An attribute may repeat what the body says. If it says more, SQS would take two such messages for one."""
+    """Refuses attributes with values that are not in the body: SQS would take two such messages for one."""
     stated = {name: message.attributes[name] for name in UNIQUENESS_ATTRIBUTES if message.attributes.get(name)}
     if not stated:
         return
-    said = _values(read_body(message.body))
+    values = _values(read_body(message.body))
     for name, value in stated.items():
-        if value not in said:
+        if value not in values:
             raise UniquenessInAttributes(
-                f"the attribute {name} says {quote_value(value)}, which the body does not; what makes a message unique "
+                f"the attribute {name} is {quote_value(value)}, which is not in the body; what makes a message unique "
                 "must be in its body"
             )
 
 
 def _values(document: object) -> set[str]:
-    """Every text in a document, and in the message that SNS may have wrapped; numbers as they are written."""
+    """Returns every text and number in a document and in a message wrapped by SNS."""
     found: set[str] = set()
     level = [document]
     while level:

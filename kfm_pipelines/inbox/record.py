@@ -1,4 +1,4 @@
-"""Records a batch of messages in the inbox: one transaction for events, due keys, streams and refusals."""
+"""Records events in the inbox, in one transaction per batch, and their raw messages in the archive."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field
@@ -7,19 +7,27 @@ from datetime import datetime
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.errors import UniquenessInAttributes
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.inbox import deduplicate
-from kfm_pipelines.inbox.deduplicate import DistinctEvent
+from kfm_pipelines.inbox.deduplicate import (
+    DistinctEvent,
+    InboxChanges,
+    assign_to_queue,
+    count_collisions,
+    distinct_events,
+    merge_into_inbox,
+)
+from kfm_pipelines.services import Services
 from kfm_pipelines.state import dead_letters, redrive_tokens
 from kfm_pipelines.state.database import Connection, Database
-from kfm_pipelines.state.inbox import Delivery
-from kfm_pipelines.state.keys import LOCK_WITH_DEPENDENTS, PRIORITIES
+from kfm_pipelines.state.inbox import LISTING, Delivery
+from kfm_pipelines.state.keys import PRIORITIES
+from kfm_pipelines.stores.layout import archived_event
 from kfm_pipelines.watermarks import due, late, streams
+
+REGISTERED = "registered for a replay"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCounts:
-    """What came of a batch of messages."""
-
     received: int = 0
     recorded: int = 0
     duplicates: int = 0
@@ -32,12 +40,10 @@ class BatchCounts:
 
 @dataclass(frozen=True, slots=True)
 class RecordedBatch:
-    """What came of a batch of messages: counted, and which events were new."""
-
     counts: BatchCounts = field(default_factory=BatchCounts)
     new_identities: frozenset[str] = frozenset()
     collisions: int = 0
-    unrecorded_identities: frozenset[str] = frozenset()  # events that the database would not take
+    unrecorded_identities: frozenset[str] = frozenset()  # events that the database refused
 
     def __add__(self, other: "RecordedBatch") -> "RecordedBatch":
         return RecordedBatch(
@@ -56,44 +62,101 @@ def record(
     *,
     now: datetime | None = None,
 ) -> RecordedBatch:
-    """Commit a batch of messages: new events make their keys due, known ones change nothing. How far streams have come
-    is part of it, and what is late by that. `now` is the clock that watermarks and waits go by; the database's is."""
+    """Commits a batch of messages: new events make their keys due, known ones change nothing.
+
+    Also advances the streams and marks late events. `now` replaces the database's clock for watermarks and waits.
+    """
     with database.transaction() as connection:
         counted = redrive_tokens.first_arrivals(connection, deliveries)
-        told = deduplicate.distinct_events(counted)
+        distinct = distinct_events(counted)
         refusals = [delivery.refusal for delivery in counted if delivery.refusal]
-        _ensure_keys(connection, [one.event for one in told])
-        news = deduplicate.compare_with_inbox(connection, told)
-        # All locks on keys first, in one order. Inserting an event locks its key too, but weakly, and strengthening a
-        # lock that others wait behind is how consumers and workers come to wait for each other in a circle.
-        connection.execute(LOCK_WITH_DEPENDENTS, {"keys": news.keys})
-        fresh = deduplicate.insert(connection, queue, news.new)
-        raced = [one for one in news.new if one not in fresh]  # another was quicker, perhaps with another place
-        among_others = deduplicate.update_positions(connection, [*news.reordered, *news.made_earlier, *raced])
-        moved = [one for one in (*news.reordered, *raced) if one.event.identity in among_others]
-        taken = deduplicate.assign_to_queue(connection, queue, news.from_listing)
-        said = [event for delivery in counted for event in delivery.events]
-        advance_streams(connection, datasets, said, fresh, [*news.made_earlier, *raced], now)
-        wanted = [one.event for one in (*fresh, *taken)]
-        due.make_due(connection, datasets, wanted, [one.event for one in moved], now)
+        _ensure_keys(connection, distinct)
+        changes = merge_into_inbox(connection, queue, distinct)
+        requested = [*changes.new, *assign_to_queue(connection, queue, changes.from_listing)]
+        events = [event for delivery in counted for event in delivery.events]
+        advance_streams(connection, datasets, events, changes, now)
+        moved = [one.event for one in changes.moved]
+        due.make_due(connection, datasets, [one.event for one in requested], moved, now)
         dead_letters.record_messages(connection, queue, refusals)
         redrive_tokens.record_arrivals(connection, counted)
-        events = sum(len(delivery.events) for delivery in deliveries)
-        tally = BatchCounts(
+        counts = BatchCounts(
             received=len(deliveries),
-            recorded=len(fresh),
-            duplicates=events - len(fresh),
+            recorded=len(changes.new),
+            duplicates=sum(len(delivery.events) for delivery in deliveries) - len(changes.new),
             refused=len(refusals),
             violations=sum(isinstance(refusal.error, UniquenessInAttributes) for refusal in refusals),
         )
-        _record_queue_totals(connection, queue, tally)
-    collisions = news.collisions + deduplicate.count_collisions(counted, told)
-    return RecordedBatch(tally, frozenset(one.event.identity for one in fresh), collisions)
+        _record_queue_totals(connection, queue, counts)
+    collisions = changes.collisions + count_collisions(counted, distinct)
+    return RecordedBatch(counts, frozenset(one.event.identity for one in changes.new), collisions)
 
 
-def _ensure_keys(connection: Connection, events: Sequence[IngestEvent]) -> None:
-    # In the order of the keys, so that two consumers never wait for each other in a circle.
-    first = {event.key: event for event in events}
+def register_events(
+    database: Database, datasets: Datasets, events: Sequence[tuple[IngestEvent, str]], actor: str
+) -> int:
+    """Records events found by listing a bucket, each with its body, and returns how many were new.
+
+    Their keys must exist and become due only on request. A notification of the same object, before or after, is the
+    same event; after, it makes the key due as usual. New events are released even if they turn out late, because
+    registering one is a request to count it.
+    """
+    with database.transaction() as connection:
+        distinct = distinct_events([Delivery(body, (event,)) for event, body in events])
+        changes = merge_into_inbox(connection, LISTING, distinct)
+        _release(connection, datasets, [one.event for one in changes.new], actor)
+        advance_streams(connection, datasets, [one.event for one in distinct], changes, None)
+        due.make_due(connection, datasets, [], [one.event for one in changes.moved], None)
+    return len(changes.new)
+
+
+def advance_streams(
+    connection: Connection,
+    datasets: Datasets,
+    events: Sequence[IngestEvent],
+    changes: InboxChanges,
+    now: datetime | None,
+) -> None:
+    """Advances streams by all events, then evaluates the lateness of new and remade ones. No key may be locked after
+    this."""
+    new = {one.event.identity for one in changes.new}
+    evaluated = [*new, *(one.event.identity for one in changes.remade)]
+    if not evaluated and not streams.datasets_with_progress(connection, datasets, events):
+        return
+    streams.lock_streams(connection, (event.dataset for event in events))
+    streams.advance_streams(connection, datasets, events, evaluated, now)
+    changed = [one for one in late.evaluate_lateness(connection, datasets, evaluated) if one.identity not in new]
+    due.make_keys_due(connection, [one.key for one in changed if not one.unasked])
+
+
+def archive_events(services: Services, key: str, *, recheck_store: bool = False) -> int:
+    """Writes the raw messages of the key's events to the store, once per identity, and returns how many.
+
+    Replays and audits then depend on neither queue retention nor database backups. `recheck_store` also writes those
+    marked as archived that are missing: the store may be another one, or have lost them.
+    """
+    rows = services.database.fetch(
+        """
+        SELECT identity, body FROM kfm.inbox
+        WHERE key IN (%(key)s, (SELECT inputs_from FROM kfm.keys WHERE key = %(key)s))
+          AND (archived_at IS NULL OR %(again)s) ORDER BY identity
+        """,
+        {"key": key, "again": recheck_store},
+    )
+    for row in rows:
+        path = archived_event(row["identity"])
+        if not services.store.exists(path):
+            services.store.write(path, row["body"].encode())
+    if rows:
+        services.database.execute(
+            "UPDATE kfm.inbox SET archived_at = clock_timestamp() WHERE identity = ANY(%(identities)s)",
+            {"identities": [row["identity"] for row in rows]},
+        )
+    return len(rows)
+
+
+def _ensure_keys(connection: Connection, events: Sequence[DistinctEvent]) -> None:
+    # In the order of the keys, so that two consumers never deadlock.
+    first = {one.event.key: one.event for one in events}
     ordered = [first[key] for key in sorted(first)]
     connection.execute(
         """
@@ -112,26 +175,6 @@ def _ensure_keys(connection: Connection, events: Sequence[IngestEvent]) -> None:
     )
 
 
-def advance_streams(
-    connection: Connection,
-    datasets: Datasets,
-    events: Sequence[IngestEvent],
-    fresh: Sequence[DistinctEvent],
-    repeated: Sequence[DistinctEvent],
-    now: datetime | None,
-) -> None:
-    """Let streams advance by everything that was told, then judge by that what is new, or was made earlier than was
-    known. From here on no key may be locked."""
-    new = {one.event.identity for one in fresh}
-    judged = [*new, *(one.event.identity for one in repeated)]
-    if not judged and not streams.datasets_with_progress(connection, datasets, events):
-        return
-    streams.lock_streams(connection, (event.dataset for event in events))
-    streams.advance_streams(connection, datasets, events, judged, now)
-    changed = [one for one in late.evaluate_lateness(connection, datasets, judged) if one.identity not in new]
-    due.make_keys_due(connection, [one.key for one in changed if not one.unasked])
-
-
 def _record_queue_totals(connection: Connection, queue: str, counts: BatchCounts) -> None:
     connection.execute(
         """
@@ -143,4 +186,27 @@ def _record_queue_totals(connection: Connection, queue: str, counts: BatchCounts
             violations = q.violations + excluded.violations
         """,
         {"queue": queue, **asdict(counts)},
+    )
+
+
+def _release(connection: Connection, datasets: Datasets, events: Sequence[IngestEvent], actor: str) -> None:
+    """Releases events before their lateness is known. They wait until their keys are requested."""
+    connection.execute(
+        """
+        INSERT INTO kfm.late (identity, key, dataset, rule, state, is_late, changed_by, reason)
+        SELECT n.*, 'released', false, %(actor)s, %(reason)s
+        FROM unnest(%(identities)s::text[], %(keys)s::text[], %(datasets)s::text[], %(rules)s::text[]) AS n
+        """,
+        {
+            "identities": [event.identity for event in events],
+            "keys": [event.key for event in events],
+            "datasets": [event.dataset for event in events],
+            "rules": [datasets[event.dataset].late for event in events],
+            "actor": actor,
+            "reason": REGISTERED,
+        },
+    )
+    connection.execute(
+        "UPDATE kfm.inbox SET ready_at = 'infinity' WHERE identity = ANY(%(identities)s)",
+        {"identities": [event.identity for event in events]},
     )

@@ -1,13 +1,12 @@
-"""What is told of messages on their way into the inbox: where each was when, how long it took, what that cost.
-
-Belongs here: telling. Does not: reading, recording or deleting a message, which goes on whatever becomes of this.
-"""
+"""Emits spans, metrics, records and logs for received messages. Its failures never stop the intake."""
 
 import hashlib
+import json
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kfm_pipelines.aws.queue import Message
@@ -15,35 +14,43 @@ from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
 from kfm_pipelines.energy.estimate import Energy, energy_of
 from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import UniquenessInAttributes
+from kfm_pipelines.events.timestamps import read_timestamp
 from kfm_pipelines.inbox.record import RecordedBatch
-from kfm_pipelines.inbox.trace_headers import Sender, sender_of
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.inbox import Delivery
 from kfm_pipelines.telemetry.logs.lines import log_context
 from kfm_pipelines.telemetry.process import best_effort
 from kfm_pipelines.telemetry.traces.spans import SpanValue, TraceContext
+from kfm_pipelines.telemetry.best_effort import best_effort
+from kfm_pipelines.telemetry.logs.context import log_context
+from kfm_pipelines.telemetry.traces.context import TRACEPARENT, TraceContext
+from kfm_pipelines.telemetry.traces.spans import SpanValue
 
-# In a storm only so many messages of each commit get spans of their own, or telling would take a third of the time of
-# recording. All of them keep their trace, so what is made of them later is told in it.
+# In a storm only this many messages of each commit get their own spans, or telemetry would take a third of the time of
+# recording. All of them keep their trace, so later spans still belong to it.
 TRACED_AT_ONCE = 50
-INTAKE_RUN_ID = "intake"  # in the place of a run's id in the ledger
+INTAKE_RUN_ID = "intake"  # stands for a run id in the energy ledger
+MAX_DELIVERY_TIME = timedelta(days=14)  # SQS keeps a message no longer, so an older SNS time is made up
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _ReceivedMessage:
-    """A message, what it said, and the span that received each of its events or refusals."""
+    """A message, its delivery, and the receiving span of each event and refusal in it."""
 
     message: Message
     delivery: Delivery
     traces: tuple[tuple[str, TraceContext], ...]
     traced: bool
 
+    def is_refused(self, identity: str) -> bool:
+        return self.delivery.refusal is not None and identity == self.delivery.refusal.identity
+
 
 @dataclass
 class IntakeTelemetry:
-    """The messages of one commit, from the moment they are in our hands."""
+    """Telemetry for the messages of one commit, from their receipt on."""
 
     services: Services
     queue: str
@@ -53,60 +60,63 @@ class IntakeTelemetry:
     _event_count: int = 0
 
     def read(self, messages: Sequence[Message], reader: Callable[[Message], Delivery]) -> list[Delivery]:
-        """What each message says, every event with the span that received it."""
+        """Reads each message and adds the receiving span to its events."""
         left = TRACED_AT_ONCE
         for message in messages:
-            begun = _now()
+            started_at = _now()
             delivery = reader(message)
-            arrival = _ReceivedMessage(message, delivery, (), traced=False)
-            with best_effort(self.services.telemetry, "where a message comes from", "span"):
-                arrival = self._trace_message(message, delivery, begun, traced=left > 0)
-            left -= len(arrival.traces)
-            self._event_count += len(arrival.traces)
-            self._messages.append(arrival)
+            received = _ReceivedMessage(message, delivery, (), traced=False)
+            with best_effort(self.services.telemetry, "the origin of a message", "span"):
+                received = self._trace_message(message, delivery, started_at, traced=left > 0)
+            left -= len(received.traces)
+            self._event_count += len(received.traces)
+            self._messages.append(received)
         self._read_at = _now()
         return [one.delivery for one in self._messages]
 
     def emit(self, recorded: RecordedBatch) -> None:
-        """To be called when they are recorded."""
-        with best_effort(self.services.telemetry, "what came of messages"):
-            self._emit(recorded)
-
-    def _emit(self, recorded: RecordedBatch) -> None:
-        now = _now()
-        energy = self._emit_energy()
-        self._emit_counters(recorded)
-        new = set(recorded.new_identities)
-        for one in self._messages:
-            self._emit_message(one, new, recorded.unrecorded_identities, now, energy)
-        self._emit_totals(recorded, now)
+        """Emits the outcome of the messages, after they are recorded."""
+        with best_effort(self.services.telemetry, "the outcome of messages"):
+            now = _now()
+            energy = self._emit_energy()
+            self._emit_counters(recorded)
+            new = set(recorded.new_identities)
+            for one in self._messages:
+                self._emit_message(one, new, recorded.unrecorded_identities, now, energy)
+            self._emit_totals(recorded, now)
 
     def _trace_message(
         self, message: Message, delivery: Delivery, started_at: datetime, *, traced: bool
     ) -> _ReceivedMessage:
-        sender = sender_of(message)
-        known = [event.identity for event in delivery.events]
+        envelope = _sns_envelope(message.body)
+        sender = _sender_context(message, envelope)
+        announced_at = _announced_at(envelope, message.sent_at)
+        identities = [event.identity for event in delivery.events]
         if delivery.refusal:
-            known.append(delivery.refusal.identity)
-        received = tuple(
-            (
-                identity,
-                self._emit_receive_spans(message, identity, delivery, sender, started_at)
-                if traced
-                else _trace_origin(sender, identity),
-            )
-            for identity in known
-        )
+            identities.append(delivery.refusal.identity)
+        traces: list[tuple[str, TraceContext]] = []
+        for identity in identities:
+            # Without a sender the trace starts from the identity, which S3 and uploaders can derive too.
+            context = sender or TraceContext.of_event(identity)
+            if traced:
+                context = self._emit_receive_spans(message, identity, delivery, context, announced_at, started_at)
+            traces.append((identity, context))
         events = tuple(
             replace(event, trace=context.traceparent, sent_at=message.sent_at)
-            for event, (_, context) in zip(delivery.events, received, strict=False)
+            for event, (_, context) in zip(delivery.events, traces, strict=False)
         )
-        return _ReceivedMessage(message, replace(delivery, events=events), received, traced)
+        return _ReceivedMessage(message, replace(delivery, events=events), tuple(traces), traced)
 
     def _emit_receive_spans(
-        self, message: Message, identity: str, delivery: Delivery, sender: Sender, started_at: datetime
+        self,
+        message: Message,
+        identity: str,
+        delivery: Delivery,
+        origin: TraceContext,
+        announced_at: datetime | None,
+        started_at: datetime,
     ) -> TraceContext:
-        """Tell of its way here: by the clocks of SNS, of SQS and of this machine, which may disagree a little."""
+        """Emits delivery, receipt and validation, by the clocks of SNS, SQS and this machine, which may differ."""
         spans = self.services.telemetry.spans
         attributes = {
             "messaging.system": "aws_sqs",
@@ -116,9 +126,8 @@ class IntakeTelemetry:
         }
         sent = message.sent_at or message.received_at or started_at
         got = message.received_at or started_at
-        announced, origin = sender.announced_at or sent, _trace_origin(sender, identity)
         delivered = spans.emit_past_span(
-            "sns_to_sqs_delivery", announced, sent, attributes, parent=origin, kind="consumer"
+            "sns_to_sqs_delivery", announced_at or sent, sent, attributes, parent=origin, kind="consumer"
         )
         received = spans.emit_past_span("sqs_receive", sent, got, attributes, parent=delivered, kind="consumer")
         refusal = delivery.refusal if delivery.refusal and delivery.refusal.identity == identity else None
@@ -127,61 +136,67 @@ class IntakeTelemetry:
         return received
 
     def _emit_energy(self) -> Energy:
-        """What taking them in has cost, which is nobody's run."""
+        """Emits the cost of the intake, which belongs to no run."""
         usage = self._meter.read()
         emit_costs(self.services, record_usage(self.services, INTAKE_RUN_ID, {WorkUnit("ingest"): usage}, dataset=None))
         return energy_of(self.services, usage)
 
     def _emit_counters(self, recorded: RecordedBatch) -> None:
-        metrics, tally = self.services.telemetry.metrics, recorded.counts
-        metrics.count("messages_received_total", tally.received, queue=self.queue)
-        metrics.count("messages_duplicate_total", tally.duplicates, queue=self.queue)
-        metrics.count("event_dedup_hits", tally.duplicates)
-        metrics.count("event_dlq_count", tally.refused)
-        metrics.count("sqs_fifo.producer.violations", tally.violations)
+        metrics, counts = self.services.telemetry.metrics, recorded.counts
+        metrics.count("messages_received_total", counts.received, queue=self.queue)
+        metrics.count("messages_duplicate_total", counts.duplicates, queue=self.queue)
+        metrics.count("event_dedup_hits", counts.duplicates)
+        metrics.count("event_dlq_count", counts.refused)
+        metrics.count("sqs_fifo.producer.violations", counts.violations)
         metrics.count("sqs_fifo.dedupe.collisions_detected", recorded.collisions)
 
     def _emit_message(
         self, received: _ReceivedMessage, new: set[str], unrecorded: frozenset[str], now: datetime, energy: Energy
     ) -> None:
-        """What it brought is not new any more for those after it: copies may come together."""
-        brought = {identity for identity, _ in received.traces} & new
-        told_new = bool(brought)
-        new -= brought
-        telemetry, message = self.services.telemetry, received.message
+        """Removes the message's events from `new`, because copies of it may follow in the same batch."""
+        first_seen = {identity for identity, _ in received.traces} & new
+        has_new = bool(first_seen)
+        new -= first_seen
+        message = received.message
         if message.sent_at and message.received_at:
             waited = max(0.0, (message.received_at - message.sent_at).total_seconds())
-            telemetry.metrics.observe("processing_latency_seconds", waited, stage="queue")
+            self.services.telemetry.metrics.observe("processing_latency_seconds", waited, stage="queue")
         for identity, context in received.traces:
-            refused = identity in unrecorded or (
-                received.delivery.refusal is not None and identity == received.delivery.refusal.identity
-            )
-            fresh = identity in brought
-            brought.discard(identity)  # a message may say the same twice
-            latency = _elapsed_ms(message.sent_at, now)
-            if fresh and latency is not None:
-                telemetry.metrics.observe("event_ingest_latency_ms", latency)
-            if received.traced and not refused and self._read_at:
-                hit: dict[str, SpanValue] = {"kfm.event_id": identity, "kfm.dedup_hit": not fresh}
-                telemetry.spans.emit_past_span("idempotent_write", self._read_at, now, hit, parent=context)
-            if refused:
-                self._log_refusal(received, identity, context)
-            telemetry.records.write(
-                "event-ingest-v1",
-                {
-                    "at": now.isoformat(),
-                    "event_id": identity,
-                    "queue": self.queue,
-                    "message_id": message.message_id or None,
-                    "trace_id": context.trace_hex,
-                    "latency_ms": latency,
-                    "dedup_hit": not fresh and not refused,
-                    "dlq": refused,
-                    **self._energy_per_event(energy),
-                },
-            )
+            refused = identity in unrecorded or received.is_refused(identity)
+            outcome = "refused" if refused else "new" if identity in first_seen else "duplicate"
+            first_seen.discard(identity)  # a message may contain the same event twice
+            self._emit_event(received, (identity, context), now, energy, outcome)
         if self.queue.endswith(".fifo"):
-            self._emit_fifo_record(received, now, dedup_hit=not told_new and not received.delivery.refusal)
+            self._emit_fifo_record(received, now, dedup_hit=not has_new and not received.delivery.refusal)
+
+    def _emit_event(
+        self, received: _ReceivedMessage, event: tuple[str, TraceContext], now: datetime, energy: Energy, outcome: str
+    ) -> None:
+        (identity, context), message, telemetry = event, received.message, self.services.telemetry
+        latency = None if message.sent_at is None else max(0.0, (now - message.sent_at).total_seconds() * 1000)
+        if outcome == "new" and latency is not None:
+            telemetry.metrics.observe("event_ingest_latency_ms", latency)
+        if outcome == "refused":
+            self._log_refusal(received, identity, context)
+        elif received.traced and self._read_at:
+            hit: dict[str, SpanValue] = {"kfm.event_id": identity, "kfm.dedup_hit": outcome == "duplicate"}
+            telemetry.spans.emit_past_span("idempotent_write", self._read_at, now, hit, parent=context)
+        telemetry.records.write(
+            "event-ingest-v1",
+            {
+                "at": now.isoformat(),
+                "event_id": identity,
+                "queue": self.queue,
+                "message_id": message.message_id or None,
+                "trace_id": context.trace_hex,
+                "latency_ms": latency,
+                "dedup_hit": outcome == "duplicate",
+                "dlq": outcome == "refused",
+                "energy_ws": self._per_event(energy.watt_seconds),
+                "carbon_g": self._per_event(energy.carbon_grams),
+                "energy_method": energy.method,
+            },
+        )
 
     def _emit_fifo_record(self, received: _ReceivedMessage, now: datetime, *, dedup_hit: bool) -> None:
         body = received.message.body.encode()
@@ -203,23 +218,23 @@ class IntakeTelemetry:
         )
 
     def _emit_totals(self, recorded: RecordedBatch, now: datetime) -> None:
-        tally = recorded.counts
+        counts = recorded.counts
         self.services.telemetry.records.write(
             "patterns-v1",
             {
                 "at": now.isoformat(),
                 "queue": self.queue,
-                "messages_received": tally.received,
-                "events_recorded": tally.recorded,
-                "messages_duplicate": tally.duplicates,
-                "messages_refused": tally.refused,
-                "producer_violations": tally.violations,
+                "messages_received": counts.received,
+                "events_recorded": counts.recorded,
+                "messages_duplicate": counts.duplicates,
+                "messages_refused": counts.refused,
+                "producer_violations": counts.violations,
                 "dedupe_collisions": recorded.collisions,
             },
         )
         log.info(
-            "%d messages: %d events recorded, %d duplicates, %d refused",
-            tally.received, tally.recorded, tally.duplicates, tally.refused, extra={"queue": self.queue},
+            "messages received: %d; events recorded: %d, duplicates: %d, refused: %d",
+            counts.received, counts.recorded, counts.duplicates, counts.refused, extra={"queue": self.queue},
         )  # fmt: skip
 
     def _log_refusal(self, received: _ReceivedMessage, identity: str, context: TraceContext) -> None:
@@ -230,21 +245,41 @@ class IntakeTelemetry:
             why = type(refusal.error).__name__ if refusal else "it could not be recorded"
             log.warning("a message was refused: %s", why)
 
-    def _energy_per_event(self, energy: Energy) -> dict[str, Any]:
-        """Of one event: what is not known of all is not known of one."""
-        events = max(1, self._event_count)
-        spent = {"energy_ws": energy.watt_seconds, "carbon_g": energy.carbon_grams}
-        shared = {name: None if value is None else value / events for name, value in spent.items()}
-        return {**shared, "energy_method": energy.method}
+    def _per_event(self, total: float | None) -> float | None:
+        return None if total is None else total / max(1, self._event_count)
 
 
-def _trace_origin(sender: Sender, identity: str) -> TraceContext:
-    """Where its trace begins: with who sent it, or by its identity, which S3 and whoever uploads know too."""
-    return sender.context or TraceContext.of_event(identity)
+def _sender_context(message: Message, envelope: dict[str, Any]) -> TraceContext | None:
+    """Reads the attribute, which SNS puts into its envelope without raw delivery."""
+    return TraceContext.parse(message.attributes.get(TRACEPARENT) or _sns_attribute(envelope, TRACEPARENT))
 
 
-def _elapsed_ms(sent: datetime | None, now: datetime) -> float | None:
-    return None if sent is None else max(0.0, (now - sent).total_seconds() * 1000)
+def _announced_at(envelope: dict[str, Any], sent: datetime | None) -> datetime | None:
+    """Returns when SNS took the message, None when that is unknown or impossible."""
+    timestamp = envelope.get("Timestamp")
+    if not isinstance(timestamp, str) or sent is None:
+        return None
+    with suppress(ValueError):
+        announced = read_timestamp(timestamp)
+        return announced if sent - MAX_DELIVERY_TIME < announced <= sent else None
+    return None
+
+
+def _sns_attribute(envelope: dict[str, Any], name: str) -> str | None:
+    attributes = envelope.get("MessageAttributes")
+    attribute = attributes.get(name) if isinstance(attributes, dict) else None
+    value = attribute.get("Value") if isinstance(attribute, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def _sns_envelope(body: str) -> dict[str, Any]:
+    """Returns the document of an SNS notification, empty for any other body and for one that cannot be read."""
+    if '"TopicArn"' not in body:
+        return {}
+    with suppress(ValueError, RecursionError):
+        document = json.loads(body)
+        return document if isinstance(document, dict) else {}
+    return {}
 
 
 def _now() -> datetime:

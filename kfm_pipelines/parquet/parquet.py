@@ -1,4 +1,4 @@
-"""Parquet bytes: reading what strangers send, and writing the one canonical form that is published."""
+"""Reads untrusted Parquet files, and writes the one canonical form that is published."""
 
 import io
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-# A small file can unpack into more memory than the machine has.
+# A small file can unpack to more memory than the machine has.
 UNPACKED_LIMIT = 4 * 1024**3
 MAGIC = b"PAR1"
 ROW_GROUP_SIZE = 128 * 1024
@@ -20,7 +20,7 @@ WRITE_OPTIONS: dict[str, Any] = {"compression": "zstd", "compression_level": 3, 
 
 
 def read_parquet(data: bytes, name: str) -> "pa.Table":
-    """The table in these bytes; InputUnreadable, naming the object, when they are no Parquet."""
+    """Returns the table. Raises InputUnreadable, naming the object, when the bytes are not Parquet."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -32,7 +32,7 @@ def read_parquet(data: bytes, name: str) -> "pa.Table":
 
 
 def write_parquet(table: "pa.Table") -> bytes:
-    """The same table always gives the same bytes, however it came to lie in memory."""
+    """Returns the same bytes for the same table, regardless of its chunks in memory."""
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()
@@ -41,13 +41,13 @@ def write_parquet(table: "pa.Table") -> bytes:
 
 
 def write_published(table: "pa.Table", declared: Table) -> bytes:
-    """What readers get: the table, and in its footer what any program needs to show it."""
+    """Returns the published form: the table, with GeoParquet and column metadata in its footer."""
     return write_parquet(table.replace_schema_metadata(file_metadata(table, declared)))
 
 
 def rewrite_parquet(data: bytes, name: str) -> bytes:
-    """What writing the table in these bytes again gives, a group of rows at a time: a table that says the same in every
-    row takes a hundred times more memory than its file."""
+    """Reads and writes the table again, one row group at a time: in memory, a table of repeated values can take a
+    hundred times more than its file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -63,7 +63,7 @@ def rewrite_parquet(data: bytes, name: str) -> bytes:
 
 
 def _row_groups(file: "pq.ParquetFile", name: str) -> "Iterator[pa.Table]":
-    """As many rows as a group is written with, wherever the file itself cuts between rows."""
+    """Yields groups of the size we write, regardless of the groups in the file."""
     import pyarrow as pa
 
     waiting = file.schema_arrow.empty_table()
@@ -76,8 +76,8 @@ def _row_groups(file: "pq.ParquetFile", name: str) -> "Iterator[pa.Table]":
 
 
 def _read_batches(file: "pq.ParquetFile", name: str) -> "Iterator[pa.RecordBatch]":
-    """Counting: what the file says of its size means little, because a text it holds once can be the value of a million
-    rows."""
+    """Counts the unpacked bytes, because the sizes in the file mean little: one stored text can be the value of a
+    million rows."""
     size = 0
     for batch in file.iter_batches(batch_size=8192):
         size += batch.nbytes
@@ -87,6 +87,6 @@ def _read_batches(file: "pq.ParquetFile", name: str) -> "Iterator[pa.RecordBatch
 
 
 def _unreadable_error(data: bytes, name: str) -> InputUnreadable:
-    """Arrow's own words can quote what is in the file, and these are read by people who may not see that."""
-    detail = "it is damaged or cut off" if data[:4] == MAGIC else f"it does not begin with {MAGIC.decode()}"
+    """Leaves out Arrow's own message: it can quote the file, whose content not every reader may see."""
+    detail = "it is damaged or truncated" if data[:4] == MAGIC else f"it does not begin with {MAGIC.decode()}"
     return InputUnreadable(f"{name} is not a readable Parquet file: {detail}")

@@ -15,11 +15,11 @@ from uuid import UUID
 import rfc8785
 
 from kfm_pipelines.aws.batches import Outgoing
-from kfm_pipelines.declarations import EVENT_SOURCE
+from kfm_pipelines.declarations.words import EVENT_SOURCE
 from kfm_pipelines.errors import MessageRefused, ProducerMistaken
 from kfm_pipelines.events.identity import s3_object_identity
 from kfm_pipelines.events.notice import normalise_etag
-from kfm_pipelines.events.shapes import normalise
+from kfm_pipelines.events.shapes.registry import normalise
 from kfm_pipelines.events.timestamps import write_timestamp
 from kfm_pipelines.producer.messages import s3_envelope
 from kfm_pipelines.text import quote_value

@@ -11,7 +11,7 @@ from kfm_pipelines.catalog.stac.item import page_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectForbidden, ObjectMissing, ReplayRefused
 from kfm_pipelines.events import IngestEvent, newest_per_object
-from kfm_pipelines.inbox.archive import archive_events
+from kfm_pipelines.inbox.record import archive_events
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.fetch import FetchedObject
 from kfm_pipelines.stages.compute.inputs import PreparedInputs, build_inputs, fetch_object

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kfm_pipelines.declarations.bbox import BBox, box_from
+from kfm_pipelines.declarations.identity import BBox, box_from
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.state.database import Connection, Database
 

@@ -1,6 +1,5 @@
-"""Stores: where bytes are kept. Files and S3 behind one small interface, and the source objects events point at."""
+"""Stores: bytes on a file system or in S3, behind one interface."""
 
-from kfm_pipelines.stores.interface import Store, open_store, read_if_exists
-from kfm_pipelines.stores.layout import Layout
+from kfm_pipelines.stores.layout import Layout, Store, open_store, read_if_exists
 
 __all__ = ["Layout", "Store", "open_store", "read_if_exists"]

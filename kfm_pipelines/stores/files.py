@@ -1,7 +1,7 @@
 """A store on a file system that has hard links and atomic rename.
 
-Temporary names are next to where they are used: inside the work folders, which go when the key's transaction ends, or
-beside a document that its one writer will write again. So a kill at any point leaves nothing that stays.
+Temporary files are inside the work folders, which are removed when the key's transaction ends, or next to a document
+that its one writer will write again. So a kill at any point leaves nothing behind for good.
 """
 
 import fcntl
@@ -16,12 +16,12 @@ from typing import Any
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved, ServiceUnavailable
 from kfm_pipelines.stores.layout import RESTRICTED
 
-# Not for readers of the catalog: unmasked hand-offs, messages as they came, and what failed.
+# Not for readers of the catalog: unmasked hand-offs, raw messages and failures.
 PRIVATE = ("work", "ingest", "dlq", "quarantine")
 
 
 class FileStore:
-    """Bytes under one folder. `work/` is for its owner alone."""
+    """Bytes under one folder. Only its owner can read the private folders."""
 
     def __init__(self, root: str | Path) -> None:
         self._root = Path(root)
@@ -32,7 +32,7 @@ class FileStore:
 
     def read(self, path: str) -> bytes:
         try:
-            return self._require_file(path).read_bytes()  # a pipe under that name would keep its reader waiting
+            return self._require_file(path).read_bytes()  # reading a pipe would block
         except FileNotFoundError:
             raise ObjectMissing(f"{path} is not in the store {self.url}") from None
 
@@ -52,7 +52,7 @@ class FileStore:
             partial = target.with_name(target.name + ".part")
             with partial.open("wb") as file:
                 if path.startswith(f"{RESTRICTED}/"):
-                    os.fchmod(file.fileno(), 0o600)  # its folders are closed as well; a copy of it will not be
+                    os.fchmod(file.fileno(), 0o600)  # its folders are private, but a copy's may not be
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -61,13 +61,13 @@ class FileStore:
 
     def copy_once(self, source: str, target: str) -> None:
         with _translate_os_errors(target):
-            # Read-only, because the name people know will be another link to the same bytes.
+            # Read-only, because the stable name will be another link to the same bytes.
             self._require_file(source).chmod(0o444)
             try:
                 os.link(self._resolve(source), self._ensure_folder(target))
             except FileExistsError:
                 if self.digest(source) != self.digest(target):
-                    raise IntegrityBroken(f"{target} holds other bytes than its name says") from None
+                    raise IntegrityBroken(f"{target} contains bytes that do not match its name") from None
             _sync_folder(self._resolve(target).parent)
 
     def replace(self, source: str, target: str) -> None:
@@ -86,7 +86,7 @@ class FileStore:
             if present == self.digest(source):
                 return
             if present != expected:
-                raise PointerMoved(f"{target} was changed by somebody else in the meantime")
+                raise PointerMoved(f"{target} was changed by another writer in the meantime")
             self.replace(source, target)
 
     def remove(self, prefix: str) -> None:
@@ -96,7 +96,7 @@ class FileStore:
         self._resolve(path).unlink(missing_ok=True)
 
     def paths(self, prefix: str) -> list[str]:
-        # Somebody may be clearing a folder meanwhile: what is gone when its turn comes is passed over.
+        # Another process may be clearing a folder: files that disappear meanwhile are skipped.
         found = (Path(folder, name) for folder, _, names in os.walk(self._resolve(prefix)) for name in names)
         return sorted(path.relative_to(self._root).as_posix() for path in found)
 
@@ -122,7 +122,7 @@ class FileStore:
         target = self._resolve(path)
         if not target.parent.is_dir():
             mode = 0o700 if path.split("/", 1)[0] in PRIVATE else 0o755
-            # One by one: `parents=True` gives the mode to the last folder only.
+            # One by one: `parents=True` sets the mode of the last folder only.
             for folder in reversed([target.parent, *target.parent.parents]):
                 if folder.is_relative_to(self._root) and not folder.is_dir():
                     folder.mkdir(mode=0o755 if folder == self._root else mode, parents=True, exist_ok=True)
@@ -130,14 +130,14 @@ class FileStore:
 
 
 def _ignore_missing(_function: object, _path: str, raised: tuple[Any, BaseException, Any]) -> None:
-    """Somebody else may be removing the same; that must not keep us from the rest."""
+    """Continues when another process removes the same files."""
     if not isinstance(raised[1], FileNotFoundError):
         raise raised[1]
 
 
 @contextmanager
 def _translate_os_errors(path: str) -> Iterator[None]:
-    """A full or failing disk may be mended; until then the work waits."""
+    """Makes a full or failing disk retryable: the work waits until it is fixed."""
     try:
         yield
     except OSError as error:

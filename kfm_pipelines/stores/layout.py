@@ -1,16 +1,86 @@
-"""Where things are in a store. The only module that spells a path."""
+"""The store interface, and where things are in a store. No other module spells a path."""
 
 from dataclasses import dataclass
 from datetime import date
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
 
-from kfm_pipelines.stores.interface import Store
+from kfm_pipelines.errors import ObjectMissing
 
 RESTRICTED = "work/restricted"
 MASKED = "work/masked"
 STAGED = "work/staged"
 TIERS = (RESTRICTED, MASKED, STAGED)
-REFUSED = f"{RESTRICTED}/red"  # not a pipeline: their names have a dash in them
-SHADOW = f"{RESTRICTED}/shadow"  # no pipeline is called that: each has a dash in its name
+# Every pipeline has a dash in its name, so none is called red, shadow, keys or unrouted.
+REFUSED = f"{RESTRICTED}/red"
+SHADOW = f"{RESTRICTED}/shadow"
+UNROUTED = "unrouted"  # in place of a pipeline, for messages that belong to none
+OBJECTS = "objects/sha256"
+REPORTS = "reports/validation"
+CATALOG = "catalog"
+KEYS = f"{CATALOG}/keys"
+ROOT_CATALOG = f"{CATALOG}/catalog.json"
+DCAT_CATALOG = f"{CATALOG}/dcat.jsonld"
+PROVENANCE_GRAPH = f"{CATALOG}/provenance.nq.gz"  # one graph for each current release
+
+
+class Store(Protocol):
+    """Paths are relative, with forward slashes. Readers see each call's effect completely or not at all."""
+
+    @property
+    def url(self) -> str: ...
+
+    def read(self, path: str) -> bytes:
+        """Returns the bytes at `path`. Raises ObjectMissing when there are none."""
+
+    def digest(self, path: str) -> str | None:
+        """Returns the sha256 of the bytes at `path`, None when there are none."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes bytes to `path`, of which the caller must be the only writer at the time."""
+
+    def copy_once(self, source: str, target: str) -> None:
+        """Copies `source` to the content-addressed name `target`, once and for ever."""
+
+    def replace(self, source: str, target: str) -> None:
+        """Replaces the bytes at `target` with those at `source`."""
+
+    def swap(self, source: str, target: str, expected: str | None) -> None:
+        """Replaces `target` if it still has the digest `expected` (None: does not exist) or already has the bytes of
+        `source`. Raises PointerMoved otherwise."""
+
+    def remove(self, prefix: str) -> None:
+        """Removes everything under the folder `prefix`, if anything."""
+
+    def discard(self, path: str) -> None:
+        """Removes the bytes at `path`, if any."""
+
+    def paths(self, prefix: str) -> list[str]:
+        """Returns every path under the folder `prefix`, sorted."""
+
+    def foreign_entries(self, prefix: str) -> list[str]:
+        """Returns what no store has put under the folder `prefix`: links, pipes, devices; sorted."""
+
+
+def open_store(url: str) -> Store:
+    """Opens the store at `file:///folder` or `s3://bucket/prefix`."""
+    parts = urlsplit(url)
+    if parts.scheme == "s3":
+        from kfm_pipelines.stores.s3 import S3Store
+
+        return S3Store(parts.netloc, parts.path.strip("/"))
+    from kfm_pipelines.stores.files import FileStore
+
+    return FileStore(unquote(parts.path))
+
+
+def read_if_exists(store: Store, path: str) -> bytes | None:
+    try:
+        return store.read(path)
+    except ObjectMissing:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,132 +90,114 @@ class Layout:
     pipeline: str
 
     def computed_table(self, key: str, epoch: int) -> str:
-        """Hand-off before masking: restricted."""
+        """The hand-off before masking: restricted."""
         return f"{RESTRICTED}/{self.pipeline}/{key}/{epoch}/table.parquet"
 
     def crosswalk(self, key: str, epoch: int) -> str:
-        """Which row of the unmasked table went into which published one: restricted like the table itself."""
+        """Maps rows of the unmasked table to published rows: restricted like the table."""
         return f"{RESTRICTED}/{self.pipeline}/{key}/{epoch}/crosswalk.parquet"
 
     def masked_table(self, key: str, epoch: int) -> str:
-        """Hand-off after masking: byte for byte what will be published."""
+        """The hand-off after masking: exactly the bytes that will be published."""
         return f"{MASKED}/{self.pipeline}/{key}/{epoch}/table.parquet"
 
     def staged_data(self, key: str, epoch: int) -> str:
-        return f"{STAGED}/{self.pipeline}/{key}/{epoch}/data.parquet"
+        return self.staged_document(key, epoch, "data.parquet")
 
     def staged_item(self, key: str, epoch: int) -> str:
-        return f"{STAGED}/{self.pipeline}/{key}/{epoch}/item.json"
+        return self.staged_document(key, epoch, "item.json")
 
     def staged_document(self, key: str, epoch: int, name: str) -> str:
-        """A document that belongs to the release, like its provenance."""
         return f"{STAGED}/{self.pipeline}/{key}/{epoch}/{name}"
 
     def shadow(self, key: str, candidate_version: str) -> str:
-        """What a candidate made of the key: restricted, because nobody has reviewed it and nobody will."""
+        """A candidate's output for the key: restricted, because it is never reviewed."""
         return f"{self.shadows()}/{key}/{candidate_version}.parquet"
 
     def shadows(self) -> str:
         return f"{SHADOW}/{self.pipeline}"
 
     def work_folders(self, key: str) -> tuple[str, ...]:
-        """Every folder that a transaction over this key may have left something in."""
+        """Every folder in which a transaction over this key may leave files."""
         return tuple(f"{tier}/{self.pipeline}/{key}" for tier in TIERS)
 
     def refused_folder(self, key: str, txn: int) -> str:
-        """The folder with what a gate refused, for as long as somebody may want to look at it: restricted."""
+        """Data that a gate refused, kept for inspection: restricted."""
         return f"{REFUSED}/{self.pipeline}/{key}/{txn}"
 
     def validation_report(self, key: str, txn: int) -> str:
-        """What every gate said in one transaction."""
         return f"{self.validation_reports(key)}/{txn}.json"
 
     def validation_reports(self, key: str) -> str:
         return f"{REPORTS}/{self.pipeline}/{key}"
 
     def content(self, digest: str) -> str:
-        """Immutable bytes, named by what they are."""
-        return f"objects/sha256/{digest[:2]}/{digest}.parquet"
+        """Immutable data, named by its digest."""
+        return f"{OBJECTS}/{digest[:2]}/{digest}.parquet"
 
     def document(self, digest: str) -> str:
-        return f"objects/sha256/{digest[:2]}/{digest}.json"
+        return f"{OBJECTS}/{digest[:2]}/{digest}.json"
 
     def processed_data(self, key: str) -> str:
-        """The current revision under the name people know."""
+        """The current revision under a stable name."""
         return f"processed/{self.pipeline}/{key}.parquet"
 
     def item(self, key: str) -> str:
-        """The pointer: whatever this document says is what is published."""
+        """The pointer: the Item here decides what is published."""
         return f"{self.items()}/{key}.json"
 
     def items(self) -> str:
-        return f"catalog/{self.pipeline}/items"
+        return f"{CATALOG}/{self.pipeline}/items"
 
     def collection(self) -> str:
-        return f"catalog/{self.pipeline}/collection.json"
+        return f"{CATALOG}/{self.pipeline}/collection.json"
 
     def page(self, page: str) -> str:
-        """What links the Items of a stretch of time: `page` is 2025, 2025/12 or 2025/12/04."""
-        return f"catalog/{self.pipeline}/by-time/{page}/catalog.json"
+        """Links the Items of a year, month or day: `page` is 2025, 2025/12 or 2025/12/04."""
+        return f"{CATALOG}/{self.pipeline}/by-time/{page}/catalog.json"
 
     def page_dcat(self, page: str) -> str:
-        """The same, as DCAT."""
-        return f"catalog/{self.pipeline}/by-time/{page}/dcat.jsonld"
+        return f"{CATALOG}/{self.pipeline}/by-time/{page}/dcat.jsonld"
 
     def history(self, key: str) -> str:
-        """What links every revision of a key that readers may see."""
+        """Links every revision of a key that readers may see."""
         return f"{self.revisions(key)}.json"
 
     def revision(self, key: str, revision: int) -> str:
-        """One revision as it was, also when it is no longer the current one."""
+        """A revision as published, current or not."""
         return f"{self.revisions(key)}/{revision}.json"
 
     def revisions(self, key: str) -> str:
-        return f"catalog/{self.pipeline}/history/{key}"
+        return f"{CATALOG}/{self.pipeline}/history/{key}"
 
     def snapshot(self) -> str:
         """All Items of the collection in one table."""
-        return f"catalog/{self.pipeline}/items.parquet"
+        return f"{CATALOG}/{self.pipeline}/items.parquet"
 
     def data_docs(self) -> str:
-        """The pages of Great Expectations about what is published."""
+        """Great Expectations pages about the published data."""
         return f"reports/data-docs/{self.pipeline}"
 
 
-CATALOG = "catalog"
-OBJECTS = "objects/sha256"
-REPORTS = "reports/validation"
-ROOT_CATALOG = f"{CATALOG}/catalog.json"
-DCAT_CATALOG = f"{CATALOG}/dcat.jsonld"
-PROVENANCE_GRAPH = "catalog/provenance.nq.gz"  # of every current release, as one graph each
-KEYS = "catalog/keys"  # no pipeline is called that: each has a dash in its name
-
-
 def catalog_document(name: str) -> str:
-    """A document about the catalog as a whole."""
-    return f"catalog/{name}"
-
-
-UNROUTED = "unrouted"  # in place of a pipeline, for messages that belong to none
+    return f"{CATALOG}/{name}"
 
 
 def public_key(key_id: str) -> str:
-    """The public half of a key that documents are signed with."""
     return f"{KEYS}/{key_id}.pem"
 
 
 def archived_event(identity: str) -> str:
-    """A raw message, by the identity of its event."""
     return f"ingest/events/{identity}.json"
 
 
 def replay_records(replay: str) -> str:
-    """What each key of a replay has cost and come to, one line each."""
+    """Cost and outcome of each key of a replay, one line each."""
     return f"telemetry/replays/{replay}.jsonl"
 
 
 def dead_letter(pipeline: str, day: date, name: str) -> str:
-    """The record of what failed: `name` is the key, or the identity of a refused message."""
+    """The record of a failure: `name` is the key, or the identity of a refused message."""
     return f"dlq/{pipeline}/{day.isoformat()}/{name}.json"
 
 
@@ -154,12 +206,12 @@ def quarantine_record(pipeline: str, day: date, name: str) -> str:
 
 
 def digest_of(path: str) -> str:
-    """By which name immutable bytes go, whatever kind they are."""
+    """Returns the digest in the name of immutable data or an immutable document."""
     return path.rsplit("/", 1)[-1].partition(".")[0]
 
 
 def is_item(path: str) -> bool:
-    """Whether it is the current Item of a key."""
+    """Whether this is the current Item of a key."""
     match path.split("/"):
         case [tier, _, "items", name]:
             return tier == CATALOG and name.endswith(".json")
@@ -167,14 +219,14 @@ def is_item(path: str) -> bool:
 
 
 def is_key_document(path: str) -> bool:
-    """Whether this is where an Item is, or what tells of a key's older ones."""
+    """Whether this is the current Item or part of the history of a key."""
     parts = path.split("/")
     return len(parts) > 3 and parts[0] == CATALOG and parts[2] in ("items", "history")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkFolder:
-    """What one transaction over one key has left in one tier."""
+    """The files of one transaction over one key in one tier."""
 
     tier: str
     pipeline: str
@@ -187,7 +239,7 @@ class WorkFolder:
 
 
 def work_folder(path: str) -> WorkFolder | None:
-    """Whose work a file below `work/` is; None for what is kept longer than a transaction, which lies deeper."""
+    """Returns the work folder of a file; None for files kept longer than a transaction, which lie deeper."""
     match path.split("/"):
         case [work, tier, pipeline, key, txn, _, *_] if f"{work}/{tier}" in TIERS and txn.isdecimal():
             return WorkFolder(f"{work}/{tier}", pipeline, key, int(txn))

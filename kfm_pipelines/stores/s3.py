@@ -1,7 +1,7 @@
-"""A store in an S3 bucket, by conditional writes.
+"""A store in an S3 bucket, built on conditional writes.
 
-A write may be carried out and its answer lost; boto3 then sends it again. So whoever is told that a condition does not
-hold looks who wrote what is there: the same bytes are our own first try, or as good.
+When the answer to a successful write is lost, boto3 sends the write again. So after a failed condition we look at the
+bytes: if they are the same, they come from our own first attempt, or might as well.
 """
 
 import base64
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _NOT_FOUND = frozenset({"NoSuchKey", "404", "NotFound"})
-# The condition does not hold: something else is there, or nothing where something was.
+# Something else is there, or nothing where something was.
 _PRECONDITION_FAILED = frozenset({"PreconditionFailed", "412"}) | _NOT_FOUND
-# Another conditional write of the same name is under way. Which of the two wins is not decided.
+# Another conditional write of the same name is in progress; either may win.
 _CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 
-# A write that meets another one is over in a fraction of a second. Longer waits are the retry clock's.
+# A conflicting write ends within a fraction of a second. Longer waits are up to the retry policy.
 TRIES = 6
 SHORTEST_PAUSE_SECONDS = 0.05
 _random = SystemRandom()
@@ -34,7 +34,7 @@ _CONTENT_TYPES = {".html": "text/html", ".json": "application/json", ".parquet":
 
 
 class S3Store:
-    """Bytes under one prefix of one bucket. Who may read `work/restricted/` is the bucket policy's to say."""
+    """Bytes under one prefix of one bucket. The bucket policy must restrict `work/restricted/`."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
         self._bucket = bucket
@@ -68,24 +68,18 @@ class S3Store:
 
     def write(self, path: str, data: bytes) -> None:
         with translate_aws_errors(f"writing {path}"):
-            self._client.put_object(
-                Bucket=self._bucket,
-                Key=self._name(path),
-                Body=data,
-                ContentType=content_type(path),
-                ChecksumSHA256=checksum(data),
-            )
+            self._put(path, data)
 
     def copy_once(self, source: str, target: str) -> None:
         data = self.read(source)
         for _ in _tries(target):
             if self._put_if(target, data, None):
                 return
-            there = self.digest(target)
-            if there == hashlib.sha256(data).hexdigest():
+            present = self.digest(target)
+            if present == hashlib.sha256(data).hexdigest():
                 return
-            if there is not None:
-                raise IntegrityBroken(f"{target} holds other bytes than its name says")
+            if present is not None:
+                raise IntegrityBroken(f"{target} contains bytes that do not match its name")
 
     def replace(self, source: str, target: str) -> None:
         with translate_aws_errors(f"copying {source} to {target}"):
@@ -102,15 +96,14 @@ class S3Store:
             if present == hashlib.sha256(new).hexdigest():
                 return
             if present != expected:
-                raise PointerMoved(f"{target} was changed by somebody else in the meantime")
+                raise PointerMoved(f"{target} was changed by another writer in the meantime")
             if self._put_if(target, new, etag):
                 return
 
     def remove(self, prefix: str) -> None:
-        # One by one: a prefix here is one key's work folder, a handful of objects.
+        # One by one: the prefix is usually one key's work folder with a handful of objects.
         for path in self.paths(prefix):
-            with translate_aws_errors(f"removing {path}"):
-                self._client.delete_object(Bucket=self._bucket, Key=self._name(path))
+            self.discard(path)
 
     def discard(self, path: str) -> None:
         with translate_aws_errors(f"removing {path}"):
@@ -125,29 +118,31 @@ class S3Store:
         return sorted(name.removeprefix(self._prefix) for name in names)
 
     def foreign_entries(self, prefix: str) -> list[str]:
-        return []  # a bucket holds objects and nothing else
+        return []  # a bucket contains nothing but objects
 
     def _put_if(self, path: str, data: bytes, etag: str | None) -> bool:
-        """Write if what is there has this ETag, or if nothing is (None). False: look what is there now."""
+        """Writes if the object has this ETag, or does not exist (None). False: another write may have won."""
         from botocore.exceptions import ClientError
 
-        client, bucket, name = self._client, self._bucket, self._name(path)
-        kind, summed = content_type(path), checksum(data)
         with translate_aws_errors(f"writing {path}"):
             try:
-                if etag is None:
-                    client.put_object(
-                        Bucket=bucket, Key=name, Body=data, ContentType=kind, ChecksumSHA256=summed, IfNoneMatch="*"
-                    )
-                else:
-                    client.put_object(
-                        Bucket=bucket, Key=name, Body=data, ContentType=kind, ChecksumSHA256=summed, IfMatch=etag
-                    )
+                self._put(path, data, **({"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}))
             except ClientError as error:
                 if error_code(error) in _PRECONDITION_FAILED | _CONFLICT:
                     return False
                 raise
         return True
+
+    def _put(self, path: str, data: bytes, **condition: str) -> None:
+        # S3 refuses bytes that do not match the checksum, so an upload damaged on its way fails.
+        self._client.put_object(
+            Bucket=self._bucket,
+            Key=self._name(path),
+            Body=data,
+            ContentType=content_type(path),
+            ChecksumSHA256=checksum(data),
+            **condition,  # type: ignore[arg-type]
+        )
 
     def _digest_and_etag(self, path: str) -> tuple[str | None, str | None]:
         try:
@@ -177,19 +172,18 @@ class S3Store:
 
 
 def content_type(path: str) -> str:
-    """So that a browser shows a page instead of saving it."""
+    """Returns the type that lets a browser display a page instead of saving it."""
     return _CONTENT_TYPES.get(PurePosixPath(path).suffix, "application/octet-stream")
 
 
 def checksum(data: bytes) -> str:
-    """As S3 wants it with an upload, so that it refuses bytes that were damaged on their way."""
     return base64.b64encode(hashlib.sha256(data).digest()).decode()
 
 
 def _tries(path: str) -> Iterator[int]:
-    """Some turns with short, uneven pauses between them, so that two writers do not keep meeting; then it is enough."""
-    for turn in range(TRIES):
-        if turn:
-            time.sleep(_random.uniform(0.5, 1.0) * SHORTEST_PAUSE_SECONDS * 2**turn)
-        yield turn
-    raise ServiceUnavailable(f"writing {path}: other writes of it were under way {TRIES} times in a row")
+    """Yields attempts with growing random pauses, so that two writers do not keep colliding, then gives up."""
+    for attempt in range(TRIES):
+        if attempt:
+            time.sleep(_random.uniform(0.5, 1.0) * SHORTEST_PAUSE_SECONDS * 2**attempt)
+        yield attempt
+    raise ServiceUnavailable(f"writing {path}: gave up after {TRIES} conflicting writes in a row")

@@ -43,7 +43,7 @@ def test_every_contract_the_code_names_is_a_file_and_the_other_way_round() -> No
 
 
 @pytest.mark.parametrize("path", CONTRACTS, ids=lambda path: path.stem)
-def test_a_contract_says_in_words_what_each_field_must_be(path: Path) -> None:
+def test_a_contract_describes_what_each_field_must_be(path: Path) -> None:
     """The sentence a producer reads is made of these."""
     schema = json.loads(path.read_text(encoding="utf-8"))
     described = [part for part in subschemas(schema["properties"]) if {"type", "const", "enum"} & part.keys()]

@@ -114,8 +114,8 @@ def with_text(document: Any, path: tuple[str | int, ...], text: str) -> Any:
 def test_nasty_text_anywhere_is_notices_without_control_characters_or_one_refusal(name: str) -> None:
     for path in texts(EVERY[name]):
         for text in NASTY_TEXT:
-            said = outcome(json.dumps(with_text(EVERY[name], path, text)))
-            places = [getattr(notice, "asset_uri", "") for notice in said if not isinstance(notice, str)]
+            notices = outcome(json.dumps(with_text(EVERY[name], path, text)))
+            places = [getattr(notice, "asset_uri", "") for notice in notices if not isinstance(notice, str)]
             assert not [uri for uri in places if any(ord(letter) < 32 or letter in "\\\u2028" for letter in uri)]
 
 
@@ -171,8 +171,8 @@ def of(count: int) -> list[dict[str, Any]]:
 
 def test_so_many_records_are_read_and_not_one_more() -> None:
     assert [len(normalise(json.dumps(document))) for document in of(MAX_RECORDS)] == [MAX_RECORDS] * 6
-    says = f"message has {MAX_RECORDS + 1} records; at most {MAX_RECORDS} are read"
-    assert [outcome(json.dumps(document)) for document in of(MAX_RECORDS + 1)] == [says] * 6
+    expected = f"message has {MAX_RECORDS + 1} records; at most {MAX_RECORDS} are read"
+    assert [outcome(json.dumps(document)) for document in of(MAX_RECORDS + 1)] == [expected] * 6
 
 
 def test_too_many_records_are_refused_before_any_is_looked_at() -> None:

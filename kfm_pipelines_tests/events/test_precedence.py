@@ -20,12 +20,12 @@ OTHER = f"{KEY_AT_03[:-8]}-2.parquet"
 SEQUENCERS = ("0055AE", "0055AE01", "0055af")
 
 
-def said(group: str | None = None, place: int | None = None, **fields: Any) -> IngestEvent:
+def grouped_event(group: str | None = None, place: int | None = None, **fields: Any) -> IngestEvent:
     return replace(event(**fields), message_group=group, group_sequence=place)
 
 
 events = st.builds(
-    said,
+    grouped_event,
     group=st.none() | st.sampled_from(["g", "h"]),
     place=st.none() | st.integers(1, 3),
     object_key=st.sampled_from([KEY_AT_03, OTHER]),
@@ -53,7 +53,7 @@ def test_the_order_of_arrival_does_not_matter(orders: tuple[list[IngestEvent], l
 
 @given(st.lists(events, max_size=8))
 @settings(deadline=None)
-def test_hearing_of_an_event_twice_changes_nothing(arrived: list[IngestEvent]) -> None:
+def test_receiving_an_event_twice_changes_nothing(arrived: list[IngestEvent]) -> None:
     assert newest_per_object(arrived * 2) == newest_per_object(arrived)
 
 
@@ -80,45 +80,45 @@ def history(*writes: dict[str, Any]) -> list[IngestEvent]:
     """PUT, DELETE, PUT, with what each write has to be ordered by."""
     kinds = ["created", "deleted", "created"]
     return [
-        said(change=change, identity=digit * 64, **write)
+        grouped_event(change=change, identity=digit * 64, **write)
         for change, digit, write in zip(kinds, "cba", writes, strict=True)
     ]
 
 
-roads = st.sampled_from(["sequenced", "grouped", "alone"])
+sources = st.sampled_from(["sequenced", "grouped", "alone"])
 
 
-def by_road(road: str, number: int) -> dict[str, Any]:
-    if road == "sequenced":
+def written_by(source: str, number: int) -> dict[str, Any]:
+    if source == "sequenced":
         return {"sequencer": SEQUENCERS[number]}
-    return {"group": "g", "place": number + 9} if road == "grouped" else {}
+    return {"group": "g", "place": number + 9} if source == "grouped" else {}
 
 
-@given(st.tuples(roads, roads, roads), st.tuples(*[st.integers(1, 3600)] * 3))
+@given(st.tuples(sources, sources, sources), st.tuples(*[st.integers(1, 3600)] * 3))
 @settings(deadline=None)
-def test_with_honest_clocks_the_last_write_wins_by_whatever_roads_the_news_came(
+def test_with_honest_clocks_the_last_write_wins_whatever_its_sources(
     took: tuple[str, str, str], pauses: tuple[int, int, int]
 ) -> None:
     times = [NOON + sum(pauses[: number + 1]) * SECOND for number in range(3)]
-    put, delete, again = history(*(by_road(took[n], n) | {"event_time": times[n]} for n in range(3)))
+    put, delete, again = history(*(written_by(took[n], n) | {"event_time": times[n]} for n in range(3)))
     assert results([put, delete, again]) == {(again,)}
     assert results([put, delete]) == {()}
     assert results([put, again]) == {(again,)}
     assert results([put]) == {(put,)}
 
 
-@given(st.tuples(roads, roads, roads), st.tuples(*[st.integers(0, 3)] * 3))
+@given(st.tuples(sources, sources, sources), st.tuples(*[st.integers(0, 3)] * 3))
 @settings(deadline=None)
 def test_with_any_clocks_all_orders_of_arrival_agree(took: tuple[str, str, str], clocks: tuple[int, int, int]) -> None:
-    writes = history(*(by_road(took[n], n) | {"event_time": NOON + clocks[n] * SECOND} for n in range(3)))
+    writes = history(*(written_by(took[n], n) | {"event_time": NOON + clocks[n] * SECOND} for n in range(3)))
     assert len(results(writes)) == 1
 
 
-@pytest.mark.parametrize("road", ["sequenced", "grouped"])
+@pytest.mark.parametrize("source", ["sequenced", "grouped"])
 @given(clocks=st.tuples(*[st.integers(0, 3)] * 3))
 @settings(deadline=None)
-def test_a_chain_keeps_its_order_however_wrong_its_clocks(road: str, clocks: tuple[int, int, int]) -> None:
-    put, delete, again = history(*(by_road(road, n) | {"event_time": NOON + clocks[n] * SECOND} for n in range(3)))
+def test_a_chain_keeps_its_order_however_wrong_its_clocks(source: str, clocks: tuple[int, int, int]) -> None:
+    put, delete, again = history(*(written_by(source, n) | {"event_time": NOON + clocks[n] * SECOND} for n in range(3)))
     assert results([put, delete, again]) == {(again,)}
     assert results([put, delete]) == {()}
 
@@ -127,8 +127,8 @@ def test_a_chain_keeps_its_order_however_wrong_its_clocks(road: str, clocks: tup
 @settings(deadline=None)
 def test_a_stray_event_does_not_turn_a_chain_around(clocks: tuple[int, int, int], stray: int) -> None:
     """Comparing pairs would: A before B by sequencer, B before C and C before A by clock."""
-    writes = history(*(by_road("sequenced", n) | {"event_time": NOON + clocks[n] * SECOND} for n in range(3)))
-    announced = said(event_time=NOON + stray * SECOND, identity="e" * 64)
+    writes = history(*(written_by("sequenced", n) | {"event_time": NOON + clocks[n] * SECOND} for n in range(3)))
+    announced = grouped_event(event_time=NOON + stray * SECOND, identity="e" * 64)
     [winner] = results([*writes, announced])
     assert winner in {(writes[-1],), (announced,)}
 
@@ -149,14 +149,14 @@ def test_equal_sequencers_leave_it_to_the_clock(one: str, other: str) -> None:
 
 
 def test_the_place_in_a_group_decides_against_the_clock_and_as_a_number() -> None:
-    stale = said("g", 9, event_time=LATER)
-    fresh = said("g", 10, event_time=NOON)
+    stale = grouped_event("g", 9, event_time=LATER)
+    fresh = grouped_event("g", 10, event_time=NOON)
     assert results([stale, fresh]) == {(fresh,)}
 
 
 def test_places_in_different_groups_do_not_compare() -> None:
-    stale = said("g", 10, event_time=NOON)
-    fresh = said("h", 9, event_time=LATER)
+    stale = grouped_event("g", 10, event_time=NOON)
+    fresh = grouped_event("h", 9, event_time=LATER)
     assert results([stale, fresh]) == {(fresh,)}
 
 
@@ -172,7 +172,7 @@ def test_an_old_write_with_a_sequencer_does_not_beat_a_later_announcement() -> N
 
 
 def test_at_the_same_time_the_stores_own_word_counts_most_and_a_single_one_least() -> None:
-    stored, grouped, announced = event(sequencer="00"), said("g", 1), event()
+    stored, grouped, announced = event(sequencer="00"), grouped_event("g", 1), event()
     assert results([stored, grouped, announced]) == {(stored,)}
     assert results([grouped, announced]) == {(grouped,)}
 
@@ -230,7 +230,7 @@ def test_the_clock_of_a_purged_version_does_not_count_either() -> None:
 
 
 of_one_object = st.builds(
-    said,
+    grouped_event,
     group=st.sampled_from([None, "g"]),
     place=st.integers(1, 9),
     sequencer=st.sampled_from([None, None, "1", "2", "3", "4"]),
@@ -252,7 +252,7 @@ def heard(draw: st.DrawFn) -> tuple[list[IngestEvent], list[IngestEvent]]:
 @pytest.mark.slow
 @given(heard(), st.data())
 @settings(deadline=None, max_examples=1000)
-def test_forgetting_what_is_replaceable_changes_nothing_now_or_later(
+def test_forgetting_superseded_writes_changes_nothing_now_or_later(
     histories: tuple[list[IngestEvent], list[IngestEvent]], data: st.DataObject
 ) -> None:
     known, later = histories
@@ -267,7 +267,7 @@ def test_forgetting_what_is_replaceable_changes_nothing_now_or_later(
 
 @given(st.lists(events, max_size=8))
 @settings(deadline=None)
-def test_what_counts_is_not_replaceable(arrived: list[IngestEvent]) -> None:
+def test_the_newest_write_is_not_superseded(arrived: list[IngestEvent]) -> None:
     named = [replace(seen, identity=f"{number:064}") for number, seen in enumerate(arrived)]
     assert not superseded_identities(named) & {winner.identity for winner in newest_per_object(named)}
 
@@ -275,7 +275,7 @@ def test_what_counts_is_not_replaceable(arrived: list[IngestEvent]) -> None:
 @pytest.mark.slow
 @given(heard(), st.data())
 @settings(deadline=None, max_examples=300)
-def test_nor_does_it_matter_if_a_kept_event_then_turns_out_to_be_written_again(
+def test_forgetting_stays_harmless_when_a_kept_event_is_written_again(
     histories: tuple[list[IngestEvent], list[IngestEvent]], data: st.DataObject
 ) -> None:
     """An identity heard of with a later sequencer moves to it, with the later of its times."""
@@ -301,7 +301,7 @@ def numbered(*writes: IngestEvent) -> list[IngestEvent]:
         ([event(sequencer="01"), event(sequencer="02")], {0}),
         ([event(sequencer="01", event_time=LATER), event(sequencer="02")], set()),
         ([event(sequencer="01"), event(sequencer="02", change="deleted")], {0}),
-        ([said("g", 1), said("g", 2), said("h", 1)], {0}),
+        ([grouped_event("g", 1), grouped_event("g", 2), grouped_event("h", 1)], {0}),
         ([event(), event(event_time=LATER), event(sequencer="01")], {0}),
         ([event(), event(sequencer="01")], {0}),
         ([event(event_time=LATER), event(sequencer="01")], set()),
@@ -318,7 +318,7 @@ def numbered(*writes: IngestEvent) -> list[IngestEvent]:
         "one that was deleted; the deletion stays",
         "the last of every chain stays",
         "an older announcement",
-        "an announcement as old as what the store says",
+        "an announcement as old as the store's event",
         "a newer announcement",
         "a version, while the newer one can be purged",
         "a version, while its delete marker can be purged",

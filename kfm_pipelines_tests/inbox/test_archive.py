@@ -8,11 +8,12 @@ import pytest
 
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.events import IngestEvent, newest_per_object
-from kfm_pipelines.inbox.archive import archive_events
+from kfm_pipelines.inbox.record import archive_events
 from kfm_pipelines.operations.retention.purge import purge
 from kfm_pipelines.producer.messages import s3_notification
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines_tests.fixtures.runs.batches import publish, stage
 from kfm_pipelines_tests.fixtures.runs.keys import deliver, event_of_hour
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 
@@ -42,14 +43,15 @@ def test_a_raw_message_is_archived_once_per_identity_and_never_overwritten(site:
 @pytest.mark.slow
 def test_work_does_not_start_before_its_messages_are_archived(site: Site) -> None:
     site.put(0)
-    (site.data / "ingest").parent.mkdir(parents=True, exist_ok=True)
+    site.drain()
+    site.data.mkdir(parents=True, exist_ok=True)
     (site.data / "ingest").write_text("a file where a folder should be")
-    site.work()
+    stage(site.services, site.dataset, [site.key()], "without an archive")
     assert site.fetch("SELECT 1 FROM kfm.wal WHERE step = 'compute'") == []
 
     (site.data / "ingest").unlink()
-    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
-    assert site.work()["published"] == 1
+    publish(site.services, site.dataset, [site.key()], "with an archive")
+    assert len(site.tree("processed")) == 1
     assert len(archived(site)) == 1
 
 

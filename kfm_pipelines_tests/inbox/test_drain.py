@@ -1,4 +1,4 @@
-"""Draining: at least once in, one record each, whatever fails on the way and whoever else is at it."""
+"""Messages arrive at least once and are recorded once, whatever fails and however many consumers drain."""
 
 import json
 import time
@@ -30,7 +30,7 @@ from kfm_pipelines_tests.fixtures.sites.site import START, Site
 
 def message(site: Site, number: int, **changes: object) -> str:
     """The notice of an object that need not be there: draining does not look at it."""
-    said = {
+    known = {
         "bucket": site.bucket,
         "object_key": f"usgs/streamflow/2025/12/04/{number % 24:02d}/part-{number}.parquet",
         "etag": f"{number:032x}",
@@ -38,7 +38,7 @@ def message(site: Site, number: int, **changes: object) -> str:
         "version_id": f"v{number}",
         "event_time": START,
     }
-    return json.dumps(s3_notification(**{**said, **changes}))  # type: ignore[arg-type]
+    return json.dumps(s3_notification(**{**known, **changes}))  # type: ignore[arg-type]
 
 
 def recorded(site: Site) -> int:
@@ -74,9 +74,9 @@ def test_hostile_messages_leave_one_log_line_each_at_most(site: Site, caplog: py
         site.send(message(site, number, object_key=f"usgs/streamflow/{name}.parquet"))
         site.send(message(site, number, etag=None, object_key="usgs/streamflow/2025/12/04/00/part.parquet"))
     with caplog.at_level("DEBUG"), dg.DagsterInstance.get() as instance:
-        said = str(tick(instance, site.services, CHORES).skip_reason)
+        reason = str(tick(instance, site.services, CHORES).skip_reason)
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("kfm")]
-    for line in [said, *ours, *(row["reason"] for row in site.fetch("SELECT reason FROM kfm.dead_letters"))]:
+    for line in [reason, *ours, *(row["reason"] for row in site.fetch("SELECT reason FROM kfm.dead_letters"))]:
         assert line.isprintable()
         assert len(line) <= 1000
 
@@ -129,13 +129,13 @@ def test_a_message_the_database_refuses_keeps_what_it_needs_to_be_sent_again(sit
     assert letter == {"attributes": {"origin": "here"}, "message_group": "one", "placed": True}
 
 
-@pytest.mark.slow
-def test_nothing_is_received_while_the_database_is_away(site: Site) -> None:
+def test_nothing_is_received_while_the_database_is_down(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kfm_pipelines.state.database.CONNECTION_SECONDS", 0.5)
     site.send(message(site, 1))
-    away = Services(replace(site.services.settings, postgres_url="postgresql://nobody:none@127.0.0.1:1/none"))
+    disconnected = Services(replace(site.services.settings, postgres_url="postgresql://nobody:none@127.0.0.1:1/none"))
     with pytest.raises(ServiceUnavailable):
-        drain(away, site.services.queue, budget_seconds=1)
-    away.close()
+        drain(disconnected, site.services.queue, budget_seconds=1)
+    disconnected.close()
     assert site.services.queue.depth().waiting == 1
 
 
@@ -147,17 +147,17 @@ def test_a_message_of_many_records_is_not_kept_once_for_each(site: Site) -> None
     assert letter["reason"].startswith("message has 150 records in ")
 
 
-def test_one_event_told_by_two_roads_has_one_place_whichever_came_first(site: Site) -> None:
-    """With a sequencer and an early clock by one road, without and with a late clock by the other; and another write
-    in between. All together, or one by one in any order."""
+def test_an_event_in_two_shapes_has_one_position_whichever_came_first(site: Site) -> None:
+    """One shape has a sequencer and an early clock, the other none and a late clock, with another write in between. All
+    together, or one by one in any order."""
     same = {"object_key": "usgs/streamflow/2025/12/04/03/part.parquet", "version_id": None}
-    told = [
+    messages = [
         message(site, 1, **same, event_time=START + timedelta(seconds=10)),
         message(site, 1, **same, event_time=START + timedelta(seconds=5), sequencer="05"),
         message(site, 2, **same, event_time=START + timedelta(seconds=7)),
     ]
     winners = set()
-    for order in permutations(told):
+    for order in permutations(messages):
         for batches in ([order], [[one] for one in order]):
             site.services.database.execute("DELETE FROM kfm.inbox")
             for batch in batches:
@@ -177,11 +177,11 @@ def test_uniqueness_kept_in_attributes_is_refused_and_counted(site: Site, name: 
     assert site.drain() == BatchCounts(received=1, refused=1, violations=1)
     [letter] = site.fetch("SELECT reason, error FROM kfm.dead_letters")
     assert letter["error"] == "UniquenessInAttributes"
-    assert f"the attribute {name} says 'landsat-2025-12-04T00:00Z', which the body does not" in letter["reason"]
+    assert f"the attribute {name} is 'landsat-2025-12-04T00:00Z', which is not in the body" in letter["reason"]
 
 
 @pytest.mark.parametrize(("value", "recorded"), [(f"{1:032x}", 1), ("1", 1), ("00001", 0), ("Köln-1", 1)])
-def test_an_attribute_may_repeat_what_the_body_says(site: Site, value: str, recorded: int) -> None:
+def test_an_attribute_may_repeat_a_value_of_the_body(site: Site, value: str, recorded: int) -> None:
     body = json.dumps(json.loads(message(site, 1)) | {"town": "Köln-1"})  # written as K\\u00f6ln
     site.services.queue.send(body, {"dedupe_key": value})
     assert site.drain().recorded == recorded
@@ -235,15 +235,15 @@ def doorway(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Doorway]:
 
 
 @pytest.mark.slow
-def test_a_queue_that_is_away_is_said_and_everything_recovers(site: Site, doorway: Doorway) -> None:
+def test_an_unreachable_queue_is_reported_and_everything_recovers(site: Site, doorway: Doorway) -> None:
     site.send_all([message(site, number) for number in range(50)])
     doorway.shut()
     with dg.DagsterInstance.get() as instance:
         for _ in range(3):
             started = time.monotonic()
-            said = str(tick(instance, site.services, CHORES).skip_reason)
+            reason = str(tick(instance, site.services, CHORES).skip_reason)
             assert time.monotonic() - started < 20  # Dagster drops a tick after 60 s
-            assert "the service cannot be reached; will try again" in said
+            assert "the service cannot be reached; will try again" in reason
     assert recorded(site) == 0
 
     doorway.open()

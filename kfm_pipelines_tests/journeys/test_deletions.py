@@ -1,4 +1,4 @@
-"""Objects that go away: their key gets a revision without them, in whatever order the notices come."""
+"""Deleted objects: their key gets a revision without them, in whatever order the notices arrive."""
 
 import json
 from collections.abc import Sequence
@@ -12,6 +12,13 @@ import pytest
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.events import newest_per_object
 from kfm_pipelines.producer.messages import s3_notification
+from kfm_pipelines.aws.queue import Message
+from kfm_pipelines.declarations.dataset import Datasets
+from kfm_pipelines.events import IngestEvent, newest_per_object
+from kfm_pipelines.inbox.parse import read_message
+from kfm_pipelines.inbox.record import record
+from kfm_pipelines.producer.messages import s3_notification, s3_removal
+from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines_tests.fixtures.aws.messages import s3_removal
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
@@ -69,7 +76,7 @@ def test_an_object_deleted_before_anything_was_published_leaves_nothing(site: Si
 
 
 @pytest.mark.slow
-def test_an_object_that_is_missing_now_and_whose_deletion_is_told_later_heals_by_itself(site: Site) -> None:
+def test_a_missing_object_recovers_when_its_deletion_arrives_later(site: Site) -> None:
     kept, gone = site.put(0, name="one.parquet"), site.put(0, name="two.parquet")
     site.drain()
     versions = s3_client().list_object_versions(Bucket=site.bucket, Prefix=gone.object_key)["Versions"]
@@ -90,7 +97,7 @@ def test_an_object_that_is_missing_now_and_whose_deletion_is_told_later_heals_by
 
 
 def _taken(site: Site) -> Sequence[Any]:
-    """What S3 said meanwhile, held back by whoever took it out of the queue."""
+    """Takes S3's notices out of the queue."""
     held = site.services.queue.receive()
     site.services.queue.delete(held)
     return held
@@ -108,45 +115,55 @@ SEQUENCERS: dict[str, tuple[str | None, str | None, str | None]] = {
 
 @pytest.mark.parametrize("sequencers", SEQUENCERS.values(), ids=SEQUENCERS)
 def test_put_delete_put_in_all_orders_ends_in_the_same_state(
-    site: Site, sequencers: tuple[str | None, str | None, str | None]
+    database: Database, datasets: Datasets, sequencers: tuple[str | None, str | None, str | None]
 ) -> None:
-    """Each order in an object of its own; each message twice, and one at a time."""
+    """Each order for its own object; each message twice, one at a time."""
     for number, order in enumerate(permutations(range(3))):
-        name = OBJECT.replace("part", f"part-{number}")
-        said: dict[str, Any] = {"bucket": site.bucket, "object_key": name, "version_id": None}
+        place: dict[str, Any] = {
+            "bucket": datasets["usgs/streamflow"].input.bucket,
+            "object_key": OBJECT.replace("part", f"part-{number}"),
+            "version_id": None,
+        }
         messages = [
-            s3_notification(etag="1" * 32, size=1, event_time=START, sequencer=sequencers[0], **said),
-            s3_removal(event_time=START + timedelta(seconds=10), sequencer=sequencers[1], **said),
+            s3_notification(etag="1" * 32, size=1, event_time=START, sequencer=sequencers[0], **place),
+            s3_removal(event_time=START + timedelta(seconds=10), sequencer=sequencers[1], **place),
             s3_notification(
-                etag="2" * 32, size=2, event_time=START + timedelta(seconds=20), sequencer=sequencers[2], **said
+                etag="2" * 32, size=2, event_time=START + timedelta(seconds=20), sequencer=sequencers[2], **place
             ),
         ]
-        for place in order:
+        for position in order:
             for _ in range(2):
-                site.send(json.dumps(messages[place]))
-                site.drain()
+                _record_message(database, datasets, messages[position])
 
-    with site.services.database.transaction() as connection:
-        newest = newest_per_object(events_of(connection, site.key(0)))
-    assert [event.etag for event in newest] == ["2" * 32] * 6
+    assert [event.etag for event in _newest_events(database)] == ["2" * 32] * 6
 
 
 @pytest.mark.parametrize("with_sequencers", [True, False])
-def test_the_first_content_written_again_last_is_what_counts(site: Site, with_sequencers: bool) -> None:
-    """A, then B, then A again: the third message has the identity of the first, and yet says something new."""
-    marks = ["0A", "0B", "0C"] if with_sequencers else [None, None, None]
-    said: dict[str, Any] = {"bucket": site.bucket, "object_key": OBJECT, "version_id": None, "size": 1}
+def test_the_first_content_written_again_last_is_what_counts(
+    database: Database, datasets: Datasets, with_sequencers: bool
+) -> None:
+    """A, then B, then A again: the third message has the identity of the first, but a later position."""
+    sequencers = ["0A", "0B", "0C"] if with_sequencers else [None, None, None]
+    bucket = datasets["usgs/streamflow"].input.bucket
+    place: dict[str, Any] = {"bucket": bucket, "object_key": OBJECT, "version_id": None, "size": 1}
     writes = [
-        json.dumps(s3_notification(etag=tag * 32, sequencer=mark, event_time=START + timedelta(seconds=at), **said))
-        for at, (tag, mark) in enumerate(zip("aba", marks, strict=True))
+        s3_notification(etag=tag * 32, sequencer=sequencer, event_time=START + timedelta(seconds=at), **place)
+        for at, (tag, sequencer) in enumerate(zip("aba", sequencers, strict=True))
     ]
     for order in permutations(range(3)):
-        site.services.database.execute("DELETE FROM kfm.inbox")
-        for place in order:
-            site.send(writes[place])
-            site.drain()
-        with site.services.database.transaction() as connection:
-            [newest] = newest_per_object(events_of(connection, site.key(0)))
+        database.execute("DELETE FROM kfm.inbox")
+        for position in order:
+            _record_message(database, datasets, writes[position])
+        [newest] = _newest_events(database)
         assert newest.etag == "a" * 32, order
-        [due] = site.fetch("SELECT due_at IS NOT NULL AS due FROM kfm.keys")
-        assert due["due"]
+        assert database.fetch("SELECT due_at IS NOT NULL AS due FROM kfm.keys") == [{"due": True}]
+
+
+def _record_message(database: Database, datasets: Datasets, document: dict[str, Any]) -> None:
+    record(database, "q", [read_message(Message(json.dumps(document)), datasets)], datasets)
+
+
+def _newest_events(database: Database) -> Sequence[IngestEvent]:
+    [row] = database.fetch("SELECT key FROM kfm.keys")
+    with database.transaction() as connection:
+        return newest_per_object(events_of(connection, row["key"]))

@@ -1,4 +1,4 @@
-"""What came after its window had closed says so wherever a release tells what it was made of."""
+"""Inputs that came after their window had closed are marked in every document of a release."""
 
 import io
 import json
@@ -28,7 +28,7 @@ SECOND = "second.parquet"
 
 
 def note_late(site: Site, state: str) -> None:
-    """As the inbox does with an event that was made after its window had closed: here that of the second object."""
+    """Marks the event of the second object as late, like the inbox."""
     site.services.database.execute(
         "INSERT INTO kfm.late (identity, key, dataset, rule, state) SELECT identity, key, dataset, 'replay',"
         " %(state)s FROM kfm.inbox WHERE asset_uri LIKE '%%/' || %(name)s"
@@ -38,12 +38,12 @@ def note_late(site: Site, state: str) -> None:
 
 
 def silence(site: Site) -> None:
-    """S3 tells nobody of what is written; the test does."""
+    """Turns off S3's own notices; the test sends them."""
     s3_client().put_bucket_notification_configuration(Bucket=site.bucket, NotificationConfiguration={})
 
 
 def published(site: Site, run_id: str) -> PublishedRelease:
-    """What there is after a run, with everything it leads to."""
+    """Publishes the key and returns its release."""
     publish(site.services, site.dataset, [site.key()], run_id)
     shelf = PublishedTree(
         site.services.store, load_trust_root(site.services.store, site.services.settings.signing_key, None)
@@ -51,7 +51,7 @@ def published(site: Site, run_id: str) -> PublishedRelease:
     return PublishedRelease(shelf, Layout(site.dataset.pipeline).item(site.key()), is_historical=False)
 
 
-def test_late_inputs_are_marked_where_they_are_told(site: Site) -> None:
+def test_late_inputs_are_marked_in_every_document(site: Site) -> None:
     table = pq.read_table(io.BytesIO(streamflow_object(START)[1]))
     for put in (site.put(data=parquet(table[:40])), site.put(data=parquet(table[40:]), name=SECOND)):
         hear(site.services, Told(site.key(), site.s3_message(put)))
@@ -68,8 +68,8 @@ def test_late_inputs_are_marked_where_they_are_told(site: Site) -> None:
     marked = [link["href"] for link in released.item["links"] if link.get("kfm:late")]
     assert [href.rsplit("/", 1)[-1] for href in marked] == [SECOND]
     assert verify_key(site.services.store, released.tree.trust, site.key()).failed == ()
-    told = CliRunner().invoke(kfm, ["verify", site.key()])
-    assert told.exit_code == 0, told.output
+    verified = CliRunner().invoke(kfm, ["verify", site.key()])
+    assert verified.exit_code == 0, verified.output
     begun = site.fetch("SELECT detail FROM kfm.wal WHERE step = 'begin' ORDER BY id DESC LIMIT 1")
     assert [one["late"] for one in begun[0]["detail"]["inputs"]].count(True) == 1
     published(site, "again")
@@ -82,7 +82,7 @@ def test_late_inputs_are_marked_where_they_are_told(site: Site) -> None:
     assert "late" not in json.dumps([on_time.item, on_time.manifest])
 
 
-def test_a_fingerprint_says_what_is_late_and_is_the_old_one_where_nothing_is() -> None:
+def test_a_fingerprint_depends_on_lateness_and_is_unchanged_without_it() -> None:
     one, other = event_of_hour(0), event_of_hour(1)
     known = fingerprint([one, other], "config")
     late = fingerprint([one, replace(other, late=True)], "config")
@@ -90,17 +90,17 @@ def test_a_fingerprint_says_what_is_late_and_is_the_old_one_where_nothing_is() -
     assert known == "086736700f2fcc478d76ab617c0b86bc98585f0cb49cde05d74b864eb975dee8"
 
 
-def test_what_is_held_is_named_where_it_is_missed_and_what_is_taken_away_is_not_held(site: Site) -> None:
+def test_held_events_are_named_and_removals_are_not_held(site: Site) -> None:
     declare(site, late="quarantine", watermark={"out_of_order": "1 h"})
     table = pq.read_table(io.BytesIO(streamflow_object(START)[1]))
     silence(site)
 
-    def say(put: Put, hour: float, **record: Any) -> None:
+    def announce(put: Put, hour: float, **record: Any) -> None:
         message = json.loads(site.s3_message(put, event_time=START + timedelta(hours=hour)))
-        [told] = message["Records"]
-        told["eventName"] = record.get("event", told["eventName"])
-        said = {**told["s3"]["object"], **record.get("object", {})}
-        told["s3"]["object"] = {name: value for name, value in said.items() if value is not None}
+        [notice] = message["Records"]
+        notice["eventName"] = record.get("event", notice["eventName"])
+        fields = {**notice["s3"]["object"], **record.get("object", {})}
+        notice["s3"]["object"] = {name: value for name, value in fields.items() if value is not None}
         hear(site.services, Told(site.key((put.window_start - START) // timedelta(hours=1)), json.dumps(message)))
 
     def reasons(*hours: int) -> list[str]:
@@ -115,22 +115,22 @@ def test_what_is_held_is_named_where_it_is_missed_and_what_is_taken_away_is_not_
     gone, lost, overwritten = (site.put(hour) for hour in range(3))
     for put, hour in ((gone, 0), (lost, 1), (overwritten, 2), (site.put(9), 9)):
         # Of the last one no version is known, so what is fetched is what is there.
-        say(put, hour, object={"versionId": None} if put is overwritten else {})
+        announce(put, hour, object={"versionId": None} if put is overwritten else {})
     assert reasons(0, 1, 2) == ["published"] * 3
 
-    say(site.put(3), 10)
+    announce(site.put(3), 10)
     [note] = reasons(3)
     assert note == "nothing of this key counts yet: late events about 1 objects are held; see kfm late list"
 
-    say(site.put(2, data=parquet(table[:30])), 10)
-    say(site.put(2, data=parquet(table[40:]), name=SECOND), 2.5)
+    announce(site.put(2, data=parquet(table[:30])), 10)
+    announce(site.put(2, data=parquet(table[40:]), name=SECOND), 2.5)
     [note] = reasons(2)
     [held] = site.fetch("SELECT identity FROM kfm.late WHERE state = 'held' AND key LIKE '%T02Z%'")
     assert f"a late event about this object is held, {held['identity'][:16]}: see kfm late list" in note
 
     nothing = {"eTag": None, "size": None}
-    say(gone, 10, event="ObjectRemoved:DeleteMarkerCreated", object={**nothing, "versionId": "marker"})
-    say(lost, 10, event="ObjectRemoved:Delete", object=nothing)
+    announce(gone, 10, event="ObjectRemoved:DeleteMarkerCreated", object={**nothing, "versionId": "marker"})
+    announce(lost, 10, event="ObjectRemoved:Delete", object=nothing)
     assert site.fetch("SELECT state FROM kfm.late WHERE key LIKE ANY(ARRAY['%T00Z%', '%T01Z%'])") == [
         {"state": "applied"},
         {"state": "applied"},

@@ -1,4 +1,4 @@
-"""Parquet bytes: strangers' files are read or refused, and one table has one form."""
+"""Untrusted Parquet files are read or refused, and one table has one form."""
 
 import io
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm_pipelines.declarations.arrow import declared_schema
+from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.parquet import parquet
 from kfm_pipelines.parquet.parquet import read_parquet, rewrite_parquet, write_parquet
@@ -64,7 +64,7 @@ def test_the_refusal_quotes_nothing_of_the_file() -> None:
     pq.write_table(pa.table([pa.array([[1.0, 2.0]], field.type)], schema=pa.schema([field])), sink)
     with pytest.raises(InputUnreadable) as refused:
         read_parquet(sink.getvalue(), "the object")
-    assert str(refused.value) == "the object is not a readable Parquet file: it is damaged or cut off"
+    assert str(refused.value) == "the object is not a readable Parquet file: it is damaged or truncated"
 
 
 @given(st.binary(max_size=200))

@@ -10,7 +10,7 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm_pipelines.declarations import EVENT_SOURCE
+from kfm_pipelines.declarations.words import EVENT_SOURCE
 from kfm_pipelines.errors import ProducerMistaken
 from kfm_pipelines.events import normalise
 from kfm_pipelines.producer.envelope import (

@@ -93,7 +93,7 @@ def test_a_refused_swap_lets_go_of_its_lock(store: FileStore, tmp_path: Path) ->
     os.close(folder)
 
 
-def test_a_disk_that_fails_may_be_mended(store: FileStore, tmp_path: Path) -> None:
+def test_a_failing_disk_is_retryable(store: FileStore, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store/catalog").write_bytes(b"a file where a folder has to be")
     with pytest.raises(ServiceUnavailable, match=r"^catalog/item\.json cannot be written: "):

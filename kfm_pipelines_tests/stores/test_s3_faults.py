@@ -58,7 +58,9 @@ def test_one_bad_answer_is_made_good(store: Store, bucket: str, name: str, fault
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("name", ["keep", "replace", "swap"])
-def test_what_stays_bad_is_told_soon_and_can_be_done_again(store: Store, bucket: str, name: str, fault: Fault) -> None:
+def test_a_lasting_fault_raises_soon_and_the_call_can_be_repeated(
+    store: Store, bucket: str, name: str, fault: Fault
+) -> None:
     action, operation, expected = begin(store, name)
     with meeting(fault, operation, lambda _: True) as calls, pytest.raises(ServiceUnavailable):
         action(store)
@@ -78,14 +80,12 @@ def test_a_conflict_that_passes_is_waited_for(store: Store, bucket: str, name: s
 
 
 @pytest.mark.parametrize("name", CONDITIONAL)
-def test_a_conflict_that_does_not_pass_is_told(
-    store: Store, bucket: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lasting_conflict_raises(store: Store, bucket: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kfm_pipelines.stores.s3.SHORTEST_PAUSE_SECONDS", 0.001)
     action, operation, expected = begin(store, name)
     with (
         meeting(conflict, operation, lambda _: True) as calls,
-        pytest.raises(ServiceUnavailable, match=f"{TARGET}: other writes of it were under way {TRIES} times"),
+        pytest.raises(ServiceUnavailable, match=f"{TARGET}: gave up after {TRIES} conflicting writes"),
     ):
         action(store)
     assert (len(calls), len(versions(bucket))) == (TRIES, expected - 1)
@@ -94,7 +94,7 @@ def test_a_conflict_that_does_not_pass_is_told(
 @pytest.mark.parametrize("bytes_there", [NEW, OTHER], ids=["the same bytes", "other bytes"])
 @pytest.mark.parametrize("name", CONDITIONAL)
 def test_whoever_wins_a_conflict_decides_what_it_was(store: Store, bucket: str, name: str, bytes_there: bytes) -> None:
-    """The same bytes are success, whoever wrote them; other bytes are somebody else's."""
+    """The same bytes are success, regardless of their writer; other bytes are another writer's."""
     action, operation, expected = begin(store, name)
 
     def outrun(request: Any) -> Any:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from kfm_pipelines.declarations import DueRule
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.inbox.register import register_events
+from kfm_pipelines.inbox.record import register_events
 from kfm_pipelines.operations.replay.eligible import NewKey, create_keys
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database

@@ -8,7 +8,7 @@ import pytest
 
 from kfm_pipelines.declarations import DueRule
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.inbox.register import register_events
+from kfm_pipelines.inbox.record import register_events
 from kfm_pipelines.operations.replay.eligible import NewKey, create_keys
 from kfm_pipelines.operations.status.tables import datasets_overview, key_history
 from kfm_pipelines.state import transactions

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from kfm_pipelines.declarations.bbox import BBox, box_from, union
+from kfm_pipelines.declarations.identity import BBox, box_from, union
 from kfm_pipelines.state.database import Connection
 
 

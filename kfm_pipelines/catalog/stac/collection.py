@@ -21,8 +21,8 @@ from kfm_pipelines.catalog.stac.item import (
     table_columns,
 )
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.bbox import BBox, union
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.declarations.identity import BBox, union
 
 if TYPE_CHECKING:
     import pystac

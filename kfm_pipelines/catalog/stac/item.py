@@ -7,8 +7,8 @@ from typing import Any
 from kfm_pipelines.catalog.documents import PROFILE, checksum, stac_bytes
 from kfm_pipelines.catalog.facts import ATTESTATION, MANIFEST, CareFacts, DocumentFacts, ReleaseFacts, StorageFacts
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.bbox import BBox
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.declarations.identity import BBox
 
 _EXTENSIONS_URL = "https://stac-extensions.github.io"
 ANONYMIZED_EXTENSION = f"{_EXTENSIONS_URL}/anonymized-location/v1.0.0/schema.json"

@@ -6,8 +6,7 @@ from typing import Any
 
 from kfm_pipelines.events.contracts import check_contract, check_major_version
 from kfm_pipelines.events.identity import auto_update_identity
-from kfm_pipelines.events.locations import read_asset_uri
-from kfm_pipelines.events.notice import ObjectNotice, normalise_etag
+from kfm_pipelines.events.notice import ObjectNotice, normalise_etag, read_asset_uri
 from kfm_pipelines.events.timestamps import read_timestamp
 
 
@@ -15,15 +14,11 @@ def matches(document: Mapping[str, object]) -> bool:
     return "asset_uri" in document or "content_etag" in document
 
 
-def read(document: Mapping[str, object]) -> tuple[ObjectNotice, ...]:
+def read(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
     check_major_version("schema_version", document.get("schema_version"), supported=1)
     check_contract("auto-update-v1", document)
-    return (_notice(document),)
-
-
-def _notice(document: Mapping[str, Any]) -> ObjectNotice:
     bucket, object_key = read_asset_uri(document["asset_uri"])
-    return ObjectNotice(
+    notice = ObjectNotice(
         shape="auto-update",
         identity=auto_update_identity(document["dataset"], document["asset_uri"], document["content_etag"]),
         bucket=bucket,
@@ -35,6 +30,7 @@ def _notice(document: Mapping[str, Any]) -> ObjectNotice:
         granule_end=_optional_timestamp(document.get("granule_end")),
         priority=document.get("priority", "normal"),
     )
+    return (notice,)
 
 
 def _optional_timestamp(text: str | None) -> datetime | None:

@@ -1,11 +1,11 @@
-"""The FIFO body envelope: who says it, when, under which dedupe key, and a payload.
+"""The FIFO body envelope: source, time, dedupe key and a payload.
 
-A payload that is a message of another shape is read by that shape; any other is for a dataset to make sense of. The
-identity is the envelope's, unless its dedupe key is the very identity of the object inside: then the event is one with
-every other announcement of that object. Anything else a producer chooses is hashed under its own name.
+A payload of a known object shape is read as that shape; any other is resolved by the dataset that listens to its
+source. The identity comes from the envelope, hashed under the producer's own name. Only a dedupe key that equals the
+identity of the object inside is taken as it is: the event is then the same as any other announcement of that object.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,27 +13,29 @@ from kfm_pipelines.errors import ShapeUnknown
 from kfm_pipelines.events.contracts import check_contract, check_major_version
 from kfm_pipelines.events.identity import dedupe_key_identities, feed_identities
 from kfm_pipelines.events.notice import Notice, ObjectNotice, PayloadNotice
-from kfm_pipelines.events.shapes.registry import shape_of
 from kfm_pipelines.events.timestamps import read_timestamp
+
+ReadPayload = Callable[[Mapping[str, Any]], tuple[ObjectNotice, ...] | None]
 
 
 def matches(document: Mapping[str, object]) -> bool:
     return "event_source" in document or ("event_id" in document and "payload" in document)
 
 
-def read(document: Mapping[str, Any]) -> tuple[Notice, ...]:
+def read(document: Mapping[str, Any], read_payload: ReadPayload) -> tuple[Notice, ...]:
     check_major_version("schema_version", document.get("schema_version"), supported=1)
     check_contract("fifo-envelope-v1", document)
     payload = document["payload"]
-    if shape := shape_of(payload):
-        return _object_notices(document, shape.read(payload))
+    notices = read_payload(payload)
+    if notices is not None:
+        return _object_notices(document, notices)
     if matches(payload):
-        raise ShapeUnknown("FIFO envelope holds another FIFO envelope; one is read, not two")
+        raise ShapeUnknown("FIFO envelope contains another FIFO envelope; only one is unwrapped")
     return (_payload_notice(document, payload),)
 
 
 def _object_notices(document: Mapping[str, Any], notices: Sequence[ObjectNotice]) -> tuple[ObjectNotice, ...]:
-    own = _identities(document, len(notices))
+    identities = _identities(document, len(notices))
     return tuple(
         replace(
             notice,
@@ -41,7 +43,7 @@ def _object_notices(document: Mapping[str, Any], notices: Sequence[ObjectNotice]
             identity=notice.identity if notice.identity == document.get("dedupe_key") else identity,
             priority=document.get("priority", notice.priority),
         )
-        for notice, identity in zip(notices, own, strict=True)
+        for notice, identity in zip(notices, identities, strict=True)
     )
 
 

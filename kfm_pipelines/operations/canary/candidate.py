@@ -11,8 +11,8 @@ import rfc8785
 
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.policies import Policy, refuse_policy_change
-from kfm_pipelines.declarations import Canary, Tolerance
 from kfm_pipelines.declarations.dataset import Dataset, Datasets, load_dataset
+from kfm_pipelines.declarations.quality import Canary, Tolerance
 from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines.gates.expectations import suite_digest
 from kfm_pipelines.services import Services

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from kfm_pipelines.events.windows import window_of
+from kfm_pipelines.events.canonical_key import window_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

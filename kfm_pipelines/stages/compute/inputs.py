@@ -13,7 +13,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.emit import metered_span
 from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated, PolicyRefused
 from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
-from kfm_pipelines.inbox.archive import archive_events
+from kfm_pipelines.inbox.record import archive_events
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.fetch import FetchedObject, fetch, is_unchanged
 from kfm_pipelines.stages.compute.table import SourceObject, inputs_hash

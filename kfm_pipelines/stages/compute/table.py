@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import rfc8785
 
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.arrow import declared_schema
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.gates.reference_system import refuse_unless_wgs84
+from kfm_pipelines.parquet.geoparquet import points_of
 from kfm_pipelines.parquet.parquet import read_parquet
-from kfm_pipelines.parquet.points import points_of
 from kfm_pipelines.stages.compute.transforms import apply_transform
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from kfm_pipelines.care.governance import KeyRules
 from kfm_pipelines.care.masks import mask_table
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.published_table import published_table
-from kfm_pipelines.declarations.arrow import declared_schema
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.errors import PolicyRefused
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet
 from kfm_pipelines.services import Services

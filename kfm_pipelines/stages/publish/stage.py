@@ -25,8 +25,8 @@ from kfm_pipelines.catalog.stac.item import item_document
 from kfm_pipelines.catalog.trust.attestation import Subjects, run_manifest, sign_attestation
 from kfm_pipelines.catalog.trust.signer import Signer
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.bbox import BBox, box_from
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.declarations.identity import BBox, box_from
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.parquet.geoparquet import box_of
 from kfm_pipelines.parquet.parquet import read_parquet

@@ -19,7 +19,7 @@ def message(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in document.items() if value is not ...}
 
 
-def test_everything_the_message_says_is_in_the_notice() -> None:
+def test_every_field_of_the_message_is_in_the_notice() -> None:
     (notice,) = objects(message())
     assert (notice.dataset, notice.asset_uri, notice.etag, notice.priority) == (
         "usgs/streamflow",

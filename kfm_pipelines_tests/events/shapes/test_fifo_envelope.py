@@ -1,4 +1,4 @@
-"""FIFO envelopes: the payload is read by its own shape or handed on, and nobody can take another's identity."""
+"""FIFO envelopes: the payload is read by its own shape or handed on, and no producer can take another's identity."""
 
 import json
 from datetime import UTC, datetime
@@ -117,7 +117,7 @@ def test_a_test_event_inside_is_acknowledged_too() -> None:
 
 
 def test_an_envelope_in_an_envelope_is_refused() -> None:
-    with pytest.raises(ShapeUnknown, match="FIFO envelope holds another FIFO envelope"):
+    with pytest.raises(ShapeUnknown, match="FIFO envelope contains another FIFO envelope"):
         normalise(json.dumps(around(FIFO)))
 
 

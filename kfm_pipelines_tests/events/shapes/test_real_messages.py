@@ -1,4 +1,4 @@
-"""Messages as their senders really write them, kept beside the checkout and not in it."""
+"""Real messages from their senders, kept outside the checkout."""
 
 import json
 from datetime import UTC, datetime

@@ -53,7 +53,7 @@ def test_control_messages_are_acknowledged(document: dict[str, Any]) -> None:
 
 
 def test_a_second_envelope_is_refused() -> None:
-    with pytest.raises(ShapeUnknown, match="one envelope is read, not two"):
+    with pytest.raises(ShapeUnknown, match="only one envelope is unwrapped"):
         normalise(json.dumps(wrapped(wrapped(S3))))
 
 

@@ -1,4 +1,4 @@
-"""Events in any order, under each rule for what is late: the same tree is published, and the same stays held."""
+"""Under each late rule, events in any order publish the same tree and hold the same events."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ END = START + timedelta(days=3)
 
 @dataclass(frozen=True)
 class Bucket:
-    """Two parts of each hour, the second of some of them told of hours later."""
+    """Two parts of each hour; the second of some hours is made hours later."""
 
     postgres_url: str
     template: str
@@ -75,18 +75,18 @@ def test_any_interleaving_publishes_the_same_tree(bucket: Bucket, tmp_path: Path
 
 
 def _arriving(messages: Sequence[str], seed: int) -> list[list[str]]:
-    """In order for the first; shuffled, some of them twice, for the others."""
+    """In order for seed 0; shuffled, with some messages twice, for the others."""
     chance = random.Random(seed)
-    told = [*messages, *chance.choices(messages, k=5)] if seed else list(messages)
+    arriving = [*messages, *chance.choices(messages, k=5)] if seed else list(messages)
     if seed:
-        chance.shuffle(told)
-    return [told[start : start + 6] for start in range(0, len(told), 6)]
+        chance.shuffle(arriving)
+    return [arriving[start : start + 6] for start in range(0, len(arriving), 6)]
 
 
 def _outcome(
     site: Site, batches: Sequence[Sequence[str]], *, work_in_between: bool
 ) -> tuple[dict[str, str], int, list[dict[str, object]]]:
-    """What is published at the end, how many events are held, and where the watermark is."""
+    """Returns the published tree, the number of held events and the watermarks."""
     services = site.services
     for number, batch in enumerate(batches):
         read = [read_message(Message(body), services.datasets) for body in batch]

@@ -1,4 +1,4 @@
-"""However events come, in whatever order, how often, in which shape, to how many workers: the result is the same."""
+"""The result is the same for any order, number, shape and number of workers."""
 
 import io
 import random
@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import reduce
+from functools import cache, reduce
 from operator import add
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -33,17 +34,17 @@ ANNOUNCED = 150
 SENT = 1000
 PUBLISHED = ("catalog", "objects", "processed")
 WORKER = """
-from kfm_pipelines.operations.services import Services
-from kfm_pipelines.orchestration.worker import work
+from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
+from kfm_pipelines_tests.fixtures.sites.site import work_once
 
-work(Services(load_settings()), once=True)
+work_once(Services(load_settings()))
 """
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """The objects of many hours, each hour in parts, some of them written twice; and what becomes of them in order."""
+    """Objects of many hours in parts, some of them written twice, and the tree that results from events in order."""
 
     postgres_url: str
     template: str
@@ -90,7 +91,7 @@ def test_any_order_gives_the_same_bytes(site: Site, bucket: Bucket) -> None:
 
 
 def test_working_in_between_ends_in_the_same_bytes(site: Site, bucket: Bucket) -> None:
-    """For the keys of one day: a run for every gap between due keys would take long for all of them."""
+    """For the keys of one day: a run for every gap between due keys would take too long for all of them."""
     of_the_day = [body for body in bucket.arriving if f"/{START:%Y/%m/%d}/" in body]
     chunk = len(of_the_day) // 4 + 1
     for start in range(0, len(of_the_day), chunk):
@@ -135,25 +136,31 @@ def test_drains_at_once_record_each_event_once(site: Site, bucket: Bucket) -> No
 
 
 def _upload(site: Site) -> list[Put]:
-    """Every hour in parts; then the first part of some hours once more, with one reading less."""
-    puts = [
-        site.put(hour, part_of_hour(hour, part), name=f"part-{part}.parquet")
-        for hour in range(HOURS)
-        for part in range(PARTS)
-    ]
-    return puts + [site.put(hour, part_of_hour(hour, 0, fewer=1), name="part-0.parquet") for hour in range(REWRITTEN)]
+    """Uploads every hour in parts, then the first part of some hours again with one reading less."""
+
+    def put(hour: int, part: int, fewer: int = 0) -> Put:
+        return site.put(hour, part_of_hour(hour, part, fewer), name=f"part-{part}.parquet")
+
+    with ThreadPoolExecutor(4) as pool:
+        puts = list(pool.map(lambda number: put(*divmod(number, PARTS)), range(HOURS * PARTS)))
+        return puts + list(pool.map(lambda hour: put(hour, 0, fewer=1), range(REWRITTEN)))
 
 
 def part_of_hour(hour: int, part: int, fewer: int = 0) -> bytes:
-    table = streamflow_table(START + timedelta(hours=hour))
+    table = _table_of_hour(hour)
     size = table.num_rows // PARTS
     sink = io.BytesIO()
     pq.write_table(table.slice(part * size, size - fewer), sink)
     return sink.getvalue()
 
 
+@cache
+def _table_of_hour(hour: int) -> pa.Table:
+    return streamflow_table(START + timedelta(hours=hour))
+
+
 def _as_the_world_delivers(site: Site, puts: Sequence[Put], messages: Sequence[str]) -> tuple[str, ...]:
-    """Every event at least once, some wrapped by SNS, some announced by the producer as well, many twice; shuffled."""
+    """Every event at least once, some wrapped by SNS, some also announced by the producer, many twice; shuffled."""
     chance = random.Random(20251204)
     latest = puts[REWRITTEN * PARTS :]
     announced = [site.auto_update_message(put) for put in chance.sample(latest, ANNOUNCED)]
@@ -164,8 +171,8 @@ def _as_the_world_delivers(site: Site, puts: Sequence[Put], messages: Sequence[s
 
 
 def _start_worker(site: Site, log: Path) -> Forked:
-    with log.open("wb") as told:
-        return Forked(["-c", WORKER], env=site.environment, stdout=told, stderr=told)
+    with log.open("wb") as output:
+        return Forked(["-c", WORKER], env=site.environment, stdout=output, stderr=output)
 
 
 def _drain_alone() -> BatchCounts:
@@ -178,7 +185,7 @@ def _drain_alone() -> BatchCounts:
 
 
 def _of_the_day(tree: dict[str, str]) -> dict[str, str]:
-    """Items and tables of the first day's keys. Their histories tell how many revisions there were on the way."""
+    """Items and tables of the first day's keys; their histories differ by the number of revisions."""
     day = f":{START:%Y-%m-%d}T"
     return {path: digest for path, digest in tree.items() if day in path and "/history/" not in path}
 

@@ -1,4 +1,4 @@
-"""A storm of duplicates: every object announced fifty times, by every road, in any order; each has one effect."""
+"""A storm of duplicates: every object is announced fifty times, in four shapes and any order, and has one effect."""
 
 import json
 import random
@@ -15,11 +15,11 @@ from kfm_pipelines_tests.fixtures.sites.site import Put, Site
 
 OBJECTS = 1000
 DELIVERIES = 50
-IN_QUEUE = 2_500  # at a time: the emulator takes the longer for each message the more there are
+IN_QUEUE = 200  # at a time, as many as one commit takes; deeper queues are a little slower in the emulator
 
 
-def roads(site: Site) -> tuple[Callable[[Put], str], ...]:
-    """The four shapes of one announcement; they all have the identity of the object."""
+def announcements(site: Site) -> tuple[Callable[[Put], str], ...]:
+    """The four shapes of an announcement, all with the identity of the object."""
 
     def raw(put: Put) -> str:
         return site.s3_message(put)
@@ -52,14 +52,14 @@ def test_fifty_deliveries_of_a_thousand_objects_are_a_thousand_effects(site: Sit
         puts = list(pool.map(site.put, range(OBJECTS)))
     storm = _storm(site, puts)
 
-    tally = BatchCounts()
+    counts = BatchCounts()
     for start in range(0, len(storm), IN_QUEUE):
         site.send_all(storm[start : start + IN_QUEUE])
-        while tally.received < min(len(storm), start + IN_QUEUE):
-            tally += site.drain()
+        while counts.received < min(len(storm), start + IN_QUEUE):
+            counts += site.drain()
 
-    assert (tally.received, tally.recorded, tally.refused) == (OBJECTS * DELIVERIES, OBJECTS, 0)
-    assert tally.duplicates == len(storm) - OBJECTS
+    assert (counts.received, counts.recorded, counts.refused) == (OBJECTS * DELIVERIES, OBJECTS, 0)
+    assert counts.duplicates == len(storm) - OBJECTS
     assert site.work() == {"keys": OBJECTS, "published": OBJECTS, "skipped": 0, "failed": 0}
     applied = site.fetch("SELECT key, count(*)::int AS n FROM kfm.wal WHERE step = 'commit' GROUP BY key")
     assert [row["n"] for row in applied] == [1] * OBJECTS
@@ -67,7 +67,7 @@ def test_fifty_deliveries_of_a_thousand_objects_are_a_thousand_effects(site: Sit
 
 
 def _storm(site: Site, puts: list[Put]) -> list[str]:
-    shapes = roads(site)
+    shapes = announcements(site)
     messages = [shapes[number % len(shapes)](put) for put in puts for number in range(DELIVERIES)]
     random.Random(7).shuffle(messages)
     return messages

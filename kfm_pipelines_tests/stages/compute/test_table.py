@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm_pipelines.declarations.arrow import declared_schema
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.gates import judge_schema
 from kfm_pipelines.parquet.parquet import write_parquet

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm_pipelines.care.policies import load_policy, refuse_if_mismatched
-from kfm_pipelines.declarations.arrow import declared_schema
+from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.errors import LocationUndeclared
 from kfm_pipelines.gates import Verdict, judge_schema
 from kfm_pipelines.settings import shipped_path

@@ -12,6 +12,7 @@ from kfm_pipelines.care.verifier.origins import UNKNOWN
 from kfm_pipelines.care.verifier.search.distinct import NO_TEXT, TextColumn
 from kfm_pipelines.care.verifier.types import Flags
 from kfm_pipelines.declarations.arrow import arrow_type
+from kfm_pipelines.declarations.tables import arrow_type
 
 
 def allowed_columns(case: Case) -> dict[str, pa.DataType]:

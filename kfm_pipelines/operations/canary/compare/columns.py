@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations import Tolerance
-from kfm_pipelines.declarations.arrow import unit_of
+from kfm_pipelines.declarations.tables import unit_of
 from kfm_pipelines.text import truncate_line
 
 if TYPE_CHECKING:

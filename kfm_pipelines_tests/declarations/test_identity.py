@@ -1,6 +1,6 @@
 """Boxes on the map: the one around several is as wide as all of them together."""
 
-from kfm_pipelines.declarations.bbox import box_from, union
+from kfm_pipelines.declarations.identity import box_from, union
 
 
 def test_a_union_reaches_as_far_as_any_of_its_boxes_on_each_side() -> None:
