@@ -11,7 +11,7 @@ from kfm_pipelines.catalog.collections.pages import PageItem
 from kfm_pipelines.catalog.documents import document_bytes
 from kfm_pipelines.catalog.stac.item import PARQUET, ROOT_TITLE
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.declarations.identity import BBox, Provider, union
+from kfm_pipelines.declarations.identity import BBox, union
 
 CONTEXT = {
     "dcat": "http://www.w3.org/ns/dcat#",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import rfc8785
 
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.arrow import declared_schema, unit_of
 from kfm_pipelines.declarations.tables import declared_schema, unit_of
 from kfm_pipelines.gates.reference_system import WGS84, read_reference_systems
 from kfm_pipelines.gates.verdict import Finding, Rule, TableSubject, Verdict, count_true, error, format_sample, judge

@@ -20,11 +20,7 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.state.inbox import Delivery
 from kfm_pipelines.telemetry.logs.lines import log_context
 from kfm_pipelines.telemetry.process import best_effort
-from kfm_pipelines.telemetry.traces.spans import SpanValue, TraceContext
-from kfm_pipelines.telemetry.best_effort import best_effort
-from kfm_pipelines.telemetry.logs.context import log_context
-from kfm_pipelines.telemetry.traces.context import TRACEPARENT, TraceContext
-from kfm_pipelines.telemetry.traces.spans import SpanValue
+from kfm_pipelines.telemetry.traces.spans import TRACEPARENT, SpanValue, TraceContext
 
 # In a storm only this many messages of each commit get their own spans, or telemetry would take a third of the time of
 # recording. All of them keep their trace, so later spans still belong to it.

@@ -10,14 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm_pipelines.aws.clients import s3_client
-from kfm_pipelines.events import newest_per_object
-from kfm_pipelines.producer.messages import s3_notification
 from kfm_pipelines.aws.queue import Message
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.events import IngestEvent, newest_per_object
 from kfm_pipelines.inbox.parse import read_message
 from kfm_pipelines.inbox.record import record
-from kfm_pipelines.producer.messages import s3_notification, s3_removal
+from kfm_pipelines.producer.messages import s3_notification
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines_tests.fixtures.aws.messages import s3_removal

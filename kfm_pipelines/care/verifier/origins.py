@@ -15,7 +15,6 @@ from kfm_pipelines.care.rules import GeometryKind, Rule
 from kfm_pipelines.care.verifier.evidence import EvidenceUnreadable
 from kfm_pipelines.care.verifier.search.distinct import read_texts
 from kfm_pipelines.care.verifier.types import Codes, Degrees, Flags, Numbers
-from kfm_pipelines.declarations.arrow import arrow_type
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.tables import arrow_type
 

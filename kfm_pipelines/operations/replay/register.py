@@ -11,10 +11,8 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import MessageRefused, ReplayRefused
 from kfm_pipelines.events import IngestEvent, key_of, resolve_event, window_of
 from kfm_pipelines.events.notice import ObjectNotice
-from kfm_pipelines.events.shapes.s3_objects import S3Object, s3_notice
-from kfm_pipelines.inbox.register import register_events
+from kfm_pipelines.events.shapes.s3 import S3Object, s3_notice
 from kfm_pipelines.inbox.record import register_events
-from kfm_pipelines.operations.replay.bucket_listing import list_objects
 from kfm_pipelines.operations.replay.eligible import NewKey, create_keys
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import audit

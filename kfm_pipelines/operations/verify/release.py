@@ -10,7 +10,7 @@ from kfm_pipelines.catalog.documents import SHA256_MULTIHASH_PREFIX, check_docum
 from kfm_pipelines.catalog.prov.constraints import violations
 from kfm_pipelines.catalog.trust.attestation import subjects_of
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.arrow import arrow_type
+from kfm_pipelines.declarations.tables import arrow_type
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.operations.verify import records
 from kfm_pipelines.operations.verify.check import PUBLICATION_HINT, Check, CheckFunction, run_check

@@ -11,10 +11,8 @@ from datetime import date, datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.events.windows import window_of
-from kfm_pipelines.producer.samples.sample import seeded_random, to_parquet
 from kfm_pipelines.events.canonical_key import window_of
-from kfm_pipelines.producer.samples.sample import to_parquet
+from kfm_pipelines.producer.samples.sample import seeded_random, to_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.events.windows import window_of
-from kfm_pipelines.producer.samples.sample import seeded_random, to_parquet
 from kfm_pipelines.events.canonical_key import window_of
-from kfm_pipelines.producer.samples.sample import to_parquet
+from kfm_pipelines.producer.samples.sample import seeded_random, to_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,6 @@ from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.origins import UNKNOWN
 from kfm_pipelines.care.verifier.search.distinct import NO_TEXT, TextColumn
 from kfm_pipelines.care.verifier.types import Flags
-from kfm_pipelines.declarations.arrow import arrow_type
 from kfm_pipelines.declarations.tables import arrow_type
 
 
