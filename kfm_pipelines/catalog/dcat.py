@@ -13,6 +13,8 @@ from kfm_pipelines.catalog.stac.item import PARQUET, ROOT_TITLE
 from kfm_pipelines.declarations.bbox import BBox, union
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.identity import Provider
+from kfm_pipelines.state.revisions import PublishedKey
+from kfm_pipelines.stores import Layout
 
 CONTEXT = {
     "dcat": "http://www.w3.org/ns/dcat#",
@@ -48,19 +50,6 @@ class Series:
     snapshot: str | None = None  # address of the list of its items as one GeoParquet file, from the catalog on
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedFile:
-    """The current revision of one key."""
-
-    key: str
-    window_start: datetime
-    window_end: datetime
-    bbox: BBox | None
-    content_hash: str
-    bytes: int
-    content: str  # path of the bytes in the store
-
-
 def catalog_dcat(published: Iterable[Series]) -> bytes:
     """`catalog/dcat.jsonld`."""
     catalog = {
@@ -78,7 +67,7 @@ def catalog_dcat(published: Iterable[Series]) -> bytes:
     return document_bytes(catalog)
 
 
-def page_dcat(series: Series, page: str, files: Sequence[PublishedFile]) -> bytes:
+def page_dcat(series: Series, page: str, files: Sequence[PublishedKey]) -> bytes:
     """`catalog/{pipeline}/by-time/{page}/dcat.jsonld`: the files of one stretch of time, such as 2025/12/04."""
     up = "../" * (page.count("/") + 4)  # by-time, the pipeline and the catalog are above the page
     dataset = series.dataset
@@ -176,14 +165,14 @@ def _distributions(series: Series) -> list[Node]:
     return [collection, folder, snapshot]
 
 
-def _file_distribution(dataset: Dataset, one: PublishedFile, up: str) -> Node:
+def _file_distribution(dataset: Dataset, one: PublishedKey, up: str) -> Node:
     return {
         **_distribution(dataset, f"{dataset.title}, {one.key.split(':')[3]}", PARQUET),
         "@id": f"kfm:distribution:{one.key}",
         "dcterms:identifier": one.key,
         "dcterms:temporal": _period(one.window_start, one.window_end),
         "dcat:accessURL": {"@id": f"{up}catalog/{dataset.pipeline}/items/{one.key}.json"},
-        "dcat:downloadURL": {"@id": f"{up}{one.content}"},
+        "dcat:downloadURL": {"@id": f"{up}{Layout(dataset.pipeline).content(one.content_hash)}"},
         "dcat:byteSize": {"@type": "xsd:nonNegativeInteger", "@value": str(one.bytes)},
         "spdx:checksum": {
             "@type": "spdx:Checksum",

@@ -9,7 +9,7 @@ from kfm_pipelines.errors import UniquenessInAttributes
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.inbox import deduplicate
 from kfm_pipelines.inbox.deduplicate import DistinctEvent
-from kfm_pipelines.state import dead_letters, redrive_tokens
+from kfm_pipelines.state import dead_letters, inbox
 from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.inbox import Delivery
 from kfm_pipelines.state.keys import LOCK_WITH_DEPENDENTS, PRIORITIES
@@ -59,7 +59,7 @@ def record(
     """Commit a batch of messages: new events make their keys due, known ones change nothing. How far streams have come
     is part of it, and what is late by that. `now` is the clock that watermarks and waits go by; the database's is."""
     with database.transaction() as connection:
-        counted = redrive_tokens.first_arrivals(connection, deliveries)
+        counted = inbox.first_arrivals(connection, deliveries)
         told = deduplicate.distinct_events(counted)
         refusals = [delivery.refusal for delivery in counted if delivery.refusal]
         _ensure_keys(connection, [one.event for one in told])
@@ -77,7 +77,7 @@ def record(
         wanted = [one.event for one in (*fresh, *taken)]
         due.make_due(connection, datasets, wanted, [one.event for one in moved], now)
         dead_letters.record_messages(connection, queue, refusals)
-        redrive_tokens.record_arrivals(connection, counted)
+        inbox.record_arrivals(connection, counted)
         events = sum(len(delivery.events) for delivery in deliveries)
         tally = BatchCounts(
             received=len(deliveries),

@@ -12,11 +12,13 @@ from pyld import jsonld
 from pyshacl import validate
 from rdflib import Graph
 
-from kfm_pipelines.catalog.dcat import CONTEXT, PublishedFile, Series, catalog_dcat, page_dcat
+from kfm_pipelines.catalog.dcat import CONTEXT, Series, catalog_dcat, page_dcat
 from kfm_pipelines.settings import shipped_path
+from kfm_pipelines.state.revisions import PublishedKey
 from kfm_pipelines_tests.catalog.prov.test_document import no_network, terms_of
 from kfm_pipelines_tests.catalog.stac.test_item import HERITAGE, WITHOUT_PLACES
 from kfm_pipelines_tests.fixtures.catalog.release import KANSAS, STREAMFLOW
+from kfm_pipelines_tests.fixtures.runs.keys import published_key
 from kfm_pipelines_tests.fixtures.sites.site import START
 
 DAY = timedelta(days=1)
@@ -27,14 +29,13 @@ SEVERAL = [
     Series(HERITAGE, "heritage-sites@1", True, START, START + DAY, None),
 ]
 FILES = [
-    PublishedFile(
+    published_key(
         f"usgs-streamflow:kansas_statewide:none:2025-12-04T{hour:02}Z:v1-0-0",
-        START + timedelta(hours=hour),
-        START + timedelta(hours=hour + 1),
-        KANSAS if hour else None,
-        str(hour) * 64,
-        5000 + hour,
-        f"objects/sha256/{hour}{hour}/{str(hour) * 64}.parquet",
+        window_start=START + timedelta(hours=hour),
+        window_end=START + timedelta(hours=hour + 1),
+        bbox=KANSAS if hour else None,
+        content_hash=str(hour) * 64,
+        bytes=5000 + hour,
     )
     for hour in (1, 0)
 ]
@@ -160,6 +161,10 @@ def test_masked_data_is_public_and_said_to_be_masked() -> None:
     assert "masked" in json.loads(DOCUMENTS["page of a month"])["dcterms:accessRights"]["rdfs:label"]
 
 
+def content_of(file: PublishedKey) -> str:
+    return f"objects/sha256/{file.content_hash[:2]}/{file.content_hash}.parquet"
+
+
 def test_a_page_leads_to_each_file_with_its_size_and_checksum() -> None:
     page = json.loads(DOCUMENTS["page"])
     assert page["dcat:inSeries"]["@id"] == json.loads(DOCUMENTS["catalog"])["dcat:dataset"][0]["@id"]
@@ -167,14 +172,14 @@ def test_a_page_leads_to_each_file_with_its_size_and_checksum() -> None:
     here = "https://kfm.example/catalog/usgs-streamflow/by-time/2025/12/04/dcat.jsonld"
     for one, file in ((first, FILES[1]), (second, FILES[0])):
         assert one["dcterms:identifier"] == file.key
-        assert urljoin(here, one["dcat:downloadURL"]["@id"]) == f"https://kfm.example/{file.content}"
+        assert urljoin(here, one["dcat:downloadURL"]["@id"]) == f"https://kfm.example/{content_of(file)}"
         item = f"https://kfm.example/catalog/usgs-streamflow/items/{file.key}.json"
         assert urljoin(here, one["dcat:accessURL"]["@id"]) == item
         assert one["dcat:byteSize"]["@value"] == str(file.bytes)
         assert one["spdx:checksum"]["spdx:checksumValue"]["@value"] == file.content_hash
     year = json.loads(DOCUMENTS["page of a month"])["dcat:distribution"][0]["dcat:downloadURL"]["@id"]
     there = "https://kfm.example/catalog/heritage-sites/by-time/2025/dcat.jsonld"
-    assert urljoin(there, year) == f"https://kfm.example/{FILES[1].content}"
+    assert urljoin(there, year) == f"https://kfm.example/{content_of(FILES[1])}"
 
 
 def test_the_order_of_files_makes_no_difference() -> None:

@@ -20,7 +20,7 @@ from kfm_pipelines.stages import reproduce as reproduction
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.compute import inputs
 from kfm_pipelines.stages.config import changes as configuration_changes
-from kfm_pipelines.stages.config import snapshot
+from kfm_pipelines.stages.config import key_config
 from kfm_pipelines.stages.config.key_config import KeyConfig, KeyConfigs
 from kfm_pipelines.stages.publish import release
 from kfm_pipelines.stages.reproduce import REPRODUCED
@@ -120,7 +120,7 @@ def is_reproduced(site: Site, services: Services | None = None) -> bool:
 
 
 def test_what_has_changed_since_is_named(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site, now = published, snapshot.environment_document(published.services.settings.store_url)
+    site, now = published, key_config.environment_document(published.services.settings.store_url)
     changes: list[tuple[dict[str, Any], str]] = [
         ({"libraries": {**now["libraries"], "pyarrow": "26.0.0"}}, f"pyarrow {now['libraries']['pyarrow']} -> 26.0.0"),
         ({"libraries": {**now["libraries"], "made-up": "1"}}, "made-up not installed -> 1"),
@@ -283,7 +283,7 @@ def test_a_key_of_a_replay_is_not_made_due_by_its_failures(published: Site, monk
     with monkeypatch.context() as patch:
         patch.setattr(inputs, "fetch", away)
         failed = publish(site.services, site.dataset, [key], "unlucky", RunTrigger(replay=replay))
-    assert failed.notes == {key: "its replay asks again: S3 is away"}
+    assert failed.notes == {key: "its replay retries it: S3 is away"}
     assert last_of(site.services, key).detail == {"reason": "S3 is away", "again_in_seconds": None}
     assert site.fetch("SELECT attempts, due_at FROM kfm.keys") == [{"attempts": 1, "due_at": None}]
     publish(site.services, site.dataset, [key], "luckier", RunTrigger(replay=replay))
@@ -304,7 +304,7 @@ def test_a_publication_that_a_replay_began_is_completed_without_it(
     with monkeypatch.context() as patch:
         patch.setattr(release, "write_history", away)
         failed = publish(site.services, site.dataset, [key], "unlucky", RunTrigger(replay=replay))
-    assert failed.notes[key].startswith("comes again in ")
+    assert failed.notes[key].startswith("retried in ")
     assert last_of(site.services, key).step is Step.PUBLISH
     assert site.fetch("SELECT due_at IS NOT NULL AS due FROM kfm.keys") == [{"due": True}]
     # A replay that refuses it leaves it as due as it was.

@@ -116,7 +116,7 @@ def test_a_backfill_touches_closed_windows_only(site: Site) -> None:
     success, said = backfill(site, keys)
     assert not success
     assert said == (
-        f"1 keys were not published:\n{keys[2]}: its window ends at 2025-12-04 03:00:00 UTC and is not closed: the "
+        f"1 key was not published:\n{keys[2]}: its window ends at 2025-12-04 03:00:00 UTC and is not closed: the "
         "watermark of usgs/streamflow stands at 2025-12-04 02:00:00 UTC"
     )
     assert outcomes(site) == [(keys[0], Outcome.APPLIED), (keys[1], Outcome.APPLIED)]

@@ -6,12 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kfm_pipelines.errors import Fenced, KeyBusy, KeyInvalid
-from kfm_pipelines.stages.publish.commit import open_publication
+from kfm_pipelines.stages.publish.tables import open_publication
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.keys import Claim, Claims
-from kfm_pipelines.state.revisions import RecordDigests, Revision
 from kfm_pipelines.state.transactions import hand_back
-from kfm_pipelines_tests.fixtures.runs.keys import claimed, expire_lease, known_key, row_of_key
+from kfm_pipelines_tests.fixtures.runs.keys import claimed, expire_lease, known_key, revision, row_of_key
 
 DATASET = "usgs/streamflow"
 
@@ -137,9 +136,7 @@ def test_a_stalled_worker_that_wakes_up_cannot_publish(database: Database) -> No
         pytest.raises(Fenced, match="another worker took over"),
         open_publication(database, stalled, DATASET) as locked,
     ):
-        locked.commit(
-            Revision(stalled.key, 1, 1, "i", "f", "c", "d", 0, 0, None, "run-1"), RecordDigests("m", "a"), txn=1
-        )
+        locked.commit(revision(stalled.key), "m", "a", txn=1)
 
     assert database.fetch("SELECT FROM kfm.revisions") == []
 

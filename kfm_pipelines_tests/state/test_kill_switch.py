@@ -11,7 +11,7 @@ import pytest
 
 from kfm_pipelines.dispatch.tables import seconds_until_due
 from kfm_pipelines.errors import DatasetKilled, StillPublishing
-from kfm_pipelines.stages.publish.commit import open_publication
+from kfm_pipelines.stages.publish.tables import open_publication
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.state.database import LOCK_SECONDS, Database
 from kfm_pipelines.state.keys import Claim
@@ -123,7 +123,7 @@ def test_what_readers_see_already_is_completed(database: Database) -> None:
 def test_a_kill_does_not_wait_for_ever_and_says_what_for(database: Database) -> None:
     claims = [claimed(database, known_key(database, hour)) for hour in (1, 2)]
     with open_publication(database, claims[0], DATASET), open_publication(database, claims[1], DATASET):
-        with pytest.raises(StillPublishing, match="2 publications that had begun before were not over after 0 s"):
+        with pytest.raises(StillPublishing, match="still running after 0 s: 2; kill it again"):
             kill(database, wait_seconds=0.2)
         assert DATASET in kill_switch.killed_datasets(database)
     kill(database, wait_seconds=0.2)

@@ -15,8 +15,8 @@ from kfm_pipelines.operations.status import indicators
 from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
-from kfm_pipelines.stages.telemetry.key_origin import origins_of, settled_events
-from kfm_pipelines.stages.telemetry.runs import begin_run_metering, emit_run_end, emit_run_lost
+from kfm_pipelines.stages.telemetry.spans import begin_run_metering, emit_run_end, emit_run_lost
+from kfm_pipelines.stages.telemetry.tables import origins_of, settled_events
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.wal import Step

@@ -5,34 +5,22 @@ from pathlib import PurePosixPath
 
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.catalog.collections import pages, snapshot_marks
-from kfm_pipelines.catalog.collections.pages import PageItem, Summary
-from kfm_pipelines.catalog.dcat import PublishedFile, Series, catalog_dcat, page_dcat
+from kfm_pipelines.catalog.collections.pages import Summary
+from kfm_pipelines.catalog.dcat import Series, catalog_dcat, page_dcat
 from kfm_pipelines.catalog.trust.signer import write_sealed
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import Connection
+from kfm_pipelines.state.revisions import PublishedKey
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import CATALOG, DCAT_CATALOG
 
 
-def write_page_dcat(services: Services, dataset: Dataset, page: str, items: Sequence[PageItem]) -> None:
-    layout = Layout(dataset.pipeline)
+def write_page_dcat(services: Services, dataset: Dataset, page: str, items: Sequence[PublishedKey]) -> None:
     series = _series(services, dataset, pages.summarise_items(items), None)
     if series is None:  # a page of pages
         return
-    files = [
-        PublishedFile(
-            key=one.key,
-            window_start=one.window_start,
-            window_end=one.window_end,
-            bbox=one.bbox,
-            content_hash=one.content_hash,
-            bytes=one.bytes,
-            content=layout.content(one.content_hash),
-        )
-        for one in items
-    ]
-    write_sealed(services, layout.page_dcat(page), page_dcat(series, page, files))
+    write_sealed(services, Layout(dataset.pipeline).page_dcat(page), page_dcat(series, page, items))
 
 
 def write_catalog_dcat(

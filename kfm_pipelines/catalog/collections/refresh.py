@@ -21,6 +21,7 @@ from kfm_pipelines.declarations.quality import GATES
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import Connection
+from kfm_pipelines.state.revisions import published_keys
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import ROOT_CATALOG, catalog_document
 
@@ -74,7 +75,7 @@ def _write_pages(
     above |= {name for one in names for name in pages_above(one) if not services.store.exists(layout.page(name))}
     summaries = {}
     for page in sorted(names | above, key=lambda page: (-len(page), page)):
-        items = pages.items_of(connection, dataset.dataset, page)
+        items = published_keys(connection, dataset.dataset, page)
         below = pages.pages_below(connection, dataset.dataset, page, names)
         document = page_document(dataset.pipeline, page, below, [item.key for item in items])
         write_page_dcat(services, dataset, page, items)

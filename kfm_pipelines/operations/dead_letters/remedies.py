@@ -5,7 +5,7 @@ from typing import Any
 from kfm_pipelines.gates.remedies import remedy_of
 from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.validate.quarantine import quarantine_locations
+from kfm_pipelines.stages.validate.report import quarantine_locations
 from kfm_pipelines.state.verdicts import verdicts_of
 
 

@@ -1,4 +1,7 @@
-"""Completes publications of killed datasets that were interrupted after their swap."""
+"""Completes publications of killed datasets that were interrupted after their swap.
+
+Readers see them, so the log has to record them. Publications interrupted before their swap wait for `kfm unkill`.
+"""
 
 from functools import partial
 from uuid import uuid4
@@ -16,16 +19,14 @@ MAX_COMPLETED_PER_CALL = 50
 
 
 def complete_visible_publications(services: Services) -> list[str]:
-    """Complete the publications of killed datasets that were interrupted after their swap: readers see them, so the log
-    has to say so. One that was interrupted before it stays as it is until the dataset is released. Return what could
-    not be completed and why."""
+    """Returns what could not be completed, and why."""
     problems = []
     for name, key in kill_switch.interrupted_publications(services.database, MAX_COMPLETED_PER_CALL):
         try:
             if name in services.datasets:
                 _complete_if_visible(services, services.datasets[name], key)
         except OwnershipLost:
-            continue  # somebody else is at it
+            continue  # another worker has taken it
         except KfmError as error:
             problems.append(f"publication of {key}: {error}")
     return problems
@@ -42,7 +43,7 @@ def _complete_if_visible(services: Services, dataset: Dataset, key: str) -> None
     done = False
     try:
         with claims.keep_alive():
-            # Read again now that the key is ours: somebody may have been quicker.
+            # Read again under our claim: another worker may have completed it.
             intent = transactions.close_abandoned(services.database, claim)
             governance = partial(governance_of, services, dataset)
             done = intent is not None and release.finish(services, dataset, claim, intent, governance)

@@ -36,7 +36,7 @@ def published_once(site: Site, key: str) -> None:
     [row] = site.services.database.fetch(
         "SELECT detail FROM kfm.wal WHERE key = %(key)s AND step = 'publish'", {"key": key}
     )
-    release = Release.from_detail(row["detail"])
+    release = Release.from_values(row["detail"])
     documents = {**release.documents, **release.records}.values()
     kept = [layout.content(release.content_hash), *map(layout.document, documents)]
     assert followed(store, layout.item(key)) == release.content_hash == store.digest(layout.processed_data(key))

@@ -15,7 +15,7 @@ from kfm_pipelines.operations.retention import gc
 from kfm_pipelines.operations.retention.gc import collect_garbage, find_garbage, sweep
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
-from kfm_pipelines.stages.publish import gc_roots
+from kfm_pipelines.stages.publish import tables
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.stores import Layout
@@ -194,7 +194,7 @@ def test_when_it_is_not_known_what_a_document_refers_to_no_object_goes(site: Sit
 
 def test_a_publisher_between_keep_and_swap_loses_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A collector that comes then has to leave everything as it is, also what is garbage."""
-    monkeypatch.setattr(gc_roots, "LONGEST_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(tables, "LONGEST_WAIT_SECONDS", 0.1)
     monkeypatch.setattr(gc, "REFUSALS_IN_A_ROW", 2)
     collector = Services(load_settings(site.environment))
     nobodys = keep_document(site, b"{}")

@@ -13,9 +13,9 @@ from kfm_pipelines.care.review.page.places import Frame, MapPlaces
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.gates import Finding, Severity, Verdict
 from kfm_pipelines.orchestration.metadata import location_metadata
+from kfm_pipelines.stages import previews as published_maps
 from kfm_pipelines.stages.assets.run_metadata import check_result
 from kfm_pipelines.stages.handoff import KeyVerdict
-from kfm_pipelines.stages.previews import maps as published_maps
 from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.declarations import resources_in
@@ -44,9 +44,11 @@ def test_no_key_hides_another() -> None:
 
 def test_a_check_says_how_many_keys_are_red() -> None:
     red, green = judgement("a", Severity.ERROR), judgement("b", Severity.WARN)
+    assert check_result("qa", [red]).description == "1 key is red"
+    assert check_result("qa", [green, green]).description == "2 keys are green"
     assert check_result("qa", [red, green]).description == "1 of 2 keys are red"
-    assert check_result("qa", [green]).description == "1 keys are green"
-    assert check_result("qa", [judgement("a", gate="schema")]).description == "no key came as far as this gate"
+    assert check_result("qa", [green]).description == "1 key is green"
+    assert check_result("qa", [judgement("a", gate="schema")]).description == "no key reached this gate"
 
 
 def columns_of(resources: Path, *dataset: str) -> dict[str, dg.TableColumn] | None:

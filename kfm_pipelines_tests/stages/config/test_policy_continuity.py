@@ -10,7 +10,7 @@ from kfm_pipelines.errors import KeyBusy, PolicyRefused
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.compute import inputs
-from kfm_pipelines.stages.config.policy_continuity import laxer_policies, refuse_laxer_policy
+from kfm_pipelines.stages.config.changes import laxer_policies, refuse_laxer_policy
 from kfm_pipelines.stages.trigger import RunTrigger
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines_tests.fixtures.care.register import KEY, Register, sites, with_reviewer

@@ -5,7 +5,7 @@ import pytest
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.errors import PolicyRefused
 from kfm_pipelines.settings import shipped_path
-from kfm_pipelines.stages.mask.mask import mask
+from kfm_pipelines.stages.mask import mask
 from kfm_pipelines_tests.fixtures.events.notices import declared
 from kfm_pipelines_tests.fixtures.tables import DATASET, rows
 

@@ -160,7 +160,7 @@ def test_publish_launched_alone_refuses(site: Site) -> None:
     [failure] = result.get_step_failure_events()
     error = failure.step_failure_data.error
     assert error is not None
-    assert f"1 keys were not published:\n{site.key()}: was not taken by this run" in error.message
+    assert f"1 key was not published:\n{site.key()}: was not taken by this run" in error.message
     assert site.tree() == {}
     assert site.work()["published"] == 1
 

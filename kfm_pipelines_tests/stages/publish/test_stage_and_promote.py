@@ -2,13 +2,12 @@
 
 import hashlib
 import json
-from datetime import timedelta
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from kfm_pipelines.catalog.facts import StorageFacts
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
 from kfm_pipelines.parquet.parquet import write_parquet
 from kfm_pipelines.stages.publish.promote import promote, verify_staged
@@ -16,12 +15,11 @@ from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, bou
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines.stores.layout import public_key
-from kfm_pipelines_tests.fixtures.catalog.release import ENVIRONMENT, INPUT, OPEN, SBOM, SIGNER
-from kfm_pipelines_tests.fixtures.sites.site import START
+from kfm_pipelines_tests.fixtures.catalog.release import ENVIRONMENT, FACTS, SBOM, SIGNER
 from kfm_pipelines_tests.fixtures.stores.stops import Stopped, StoppingStore
 from kfm_pipelines_tests.fixtures.tables import DATASET, computed, rows
 
-KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0"
+KEY = FACTS.key
 LAYOUT = Layout(DATASET.pipeline)
 FIRST, SECOND = write_parquet(computed(rows(3))), write_parquet(computed(rows(5)))
 CHANGES_OF_THE_FIRST_PROMOTION = 11
@@ -36,23 +34,8 @@ def store(tmp_path: Path) -> FileStore:
 
 
 def candidate(epoch: int = 1) -> Candidate:
-    return Candidate(
-        key=KEY,
-        epoch=epoch,
-        revision=epoch,
-        window_start=START,
-        window_end=START + timedelta(hours=1),
-        inputs=(INPUT,),
-        inputs_hash=f"{epoch:064x}",
-        fingerprint="f" * 64,
-        config="5" * 64,
-        public_inputs_hash=f"{epoch:064x}",
-        care=OPEN,
-        table=DATASET.table,
-        gates=("schema",),
-        environment=ENVIRONMENT,
-        storage=StorageFacts(),
-    )
+    facts = replace(FACTS, inputs_hash=f"{epoch:064x}", table=DATASET.table, content_hash="", size=0, rows=0, bbox=None)
+    return Candidate(facts, epoch, revision=epoch, inputs_hash=f"{epoch:064x}", fingerprint="f" * 64)
 
 
 def staged(store: Store, data: bytes = FIRST, epoch: int = 1) -> Release:
@@ -118,7 +101,7 @@ def test_staging_again_gives_the_same_bytes(store: FileStore) -> None:
 
 def test_a_release_survives_the_log(store: FileStore) -> None:
     for release in (staged(store), staged(store, write_parquet(computed(rows(0))))):
-        assert Release.from_detail(json.loads(json.dumps(release.as_detail()))) == release
+        assert Release.from_values(json.loads(json.dumps(release.as_detail()))) == release
 
 
 def test_bytes_that_changed_after_the_verdict_are_not_staged(store: FileStore) -> None:
@@ -223,7 +206,7 @@ def test_a_pointer_that_moved_meanwhile_is_not_overwritten(store: FileStore) -> 
     release = staged(store, SECOND, epoch=2)
     published(store, FIRST, epoch=3)
     late = staged(store, SECOND, epoch=2)
-    stale = Release.from_detail(late.as_detail() | {"expected_item": release.expected_item})
+    stale = Release.from_values(late.as_detail() | {"expected_item": release.expected_item})
 
     with pytest.raises(PointerMoved):
         promote(store, LAYOUT, stale, 2)

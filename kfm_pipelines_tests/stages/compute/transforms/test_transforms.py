@@ -9,7 +9,7 @@ from kfm_pipelines.declarations import TransformName
 from kfm_pipelines.errors import TransformFailed
 from kfm_pipelines.operations.canary.candidate import load_candidates
 from kfm_pipelines.settings import shipped_path
-from kfm_pipelines.stages.compute.transforms import TRANSFORMS, apply_transform, source_digest
+from kfm_pipelines.stages.compute.transforms import TRANSFORMS, source_digest
 from kfm_pipelines_tests.fixtures.events.notices import declared
 from kfm_pipelines_tests.fixtures.tables import DATASET, STREAMFLOW, computed, rows
 
@@ -20,9 +20,7 @@ def test_every_name_has_a_transform_and_every_transform_a_name() -> None:
     assert set(TRANSFORMS) == set(get_args(TransformName))
 
 
-def test_no_transform_changes_nothing() -> None:
-    table = rows()
-    assert apply_transform(table, None) is table
+def test_a_dataset_without_a_transform_has_no_digest_of_one() -> None:
     assert source_digest(None) is None
 
 
