@@ -86,13 +86,7 @@ def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, retry
 
 
 def hand_back(
-    database: Database,
-    claim: Claim,
-    *,
-    delay: float,
-    reason: str,
-    count_attempt: bool = True,
-    refused: bool = False,
+    database: Database, claim: Claim, *, delay: float, reason: str, count_attempt: bool = True, refused: bool = False
 ) -> None:
     """Undoes the claim. The key is due again after `delay` seconds; for a replay, which retries by itself, only if
     events are waiting. After a publish intent the transaction stays open for the next worker to roll forward, and the
@@ -155,12 +149,7 @@ def settle(connection: Connection, claim: Claim, outcome: Mapping[str, object]) 
     _free_key(connection, claim)
 
 
-def _open(
-    connection: Connection,
-    claim: Claim,
-    detail: Mapping[str, object],
-    events: Sequence[IngestEvent],
-) -> None:
+def _open(connection: Connection, claim: Claim, detail: Mapping[str, object], events: Sequence[IngestEvent]) -> None:
     """Starts the key's own events; those of a key it takes inputs from are left to that key."""
     wal.append(connection, claim, Step.BEGIN, {**detail, "replay": claim.replay} if claim.replay else detail)
     connection.execute(
