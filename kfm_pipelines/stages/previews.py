@@ -7,9 +7,9 @@ import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kfm_pipelines.care.governance import KeyRules, policy_of
+from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.review.maps import DIALOG_WIDTH, draw_release_map
 from kfm_pipelines.care.review.page.outlines import load_outline
 from kfm_pipelines.care.review.page.places import MapPlaces
@@ -24,11 +24,6 @@ from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.telemetry.logs.configure import error_fields
 from kfm_pipelines.telemetry.logs.frames import format_traceback
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +54,19 @@ class BatchPreviews:
         for claim in claims:
             try:
                 config = self._configs.for_key(claim.key)
-                if config.rules(claim.key).masks:
-                    previews[claim.key] = preview_care(self._services, config.dataset, claim, config.rules(claim.key))
+                rules = config.rules(claim.key)
+                if rules.masks:
+                    previews[claim.key] = self._care_preview(config.dataset, claim, rules.policy.name)
             except Exception as error:  # noqa: BLE001 - its message may quote the data
                 log.warning("no picture of %s: %s\n%s", claim.key, type(error).__name__, format_traceback(error))
         return previews
+
+    def _care_preview(self, dataset: Dataset, claim: Claim, policy: str) -> CarePreview:
+        measures = detail_of(self._services.database, claim, Step.MASK)["measures"]
+        data = self._services.store.read(Layout(dataset.pipeline).staged_data(claim.key, claim.epoch))
+        table = read_parquet(data, claim.key)
+        picture = draw_release_map(self._services, dataset, claim.key, table, DIALOG_WIDTH)
+        return CarePreview(policy, _numbers(measures), picture)
 
     def maps(self, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
         """Leaves out keys published under an exemption: they can be withdrawn, a picture in a run's log cannot."""
@@ -81,14 +84,6 @@ class BatchPreviews:
     @property
     def store_url(self) -> str:
         return self._services.store.url
-
-
-def preview_care(services: Services, dataset: Dataset, claim: Claim, rules: KeyRules) -> CarePreview:
-    measures = detail_of(services.database, claim, Step.MASK)["measures"]
-    data = services.store.read(Layout(dataset.pipeline).staged_data(claim.key, claim.epoch))
-    table = read_parquet(data, claim.key)
-    picture = draw_release_map(services, dataset, claim.key, table, DIALOG_WIDTH)
-    return CarePreview(rules.policy.name, _numbers(measures), picture)
 
 
 def _numbers(measures: Mapping[str, object]) -> dict[str, int | float]:
@@ -156,21 +151,12 @@ def _draw_cached(services: Services, dataset: Dataset, appearance: bytes, places
 
 
 def _frame_around(outline: Sequence[tuple[float, float]], places: MapPlaces) -> Extent:
-    """Returns the frame of the area of interest, or of the places where it has no outline."""
+    """Returns the frame of the outline, or of the places without one, with a margin for single points."""
     if outline:
         longitudes, latitudes = zip(*outline, strict=True)
-        return _frame(longitudes, latitudes)
-    return _frame(
-        _flatten(points.longitude for points in places.points), _flatten(points.latitude for points in places.points)
-    )
-
-
-def _flatten(parts: "Iterable[NDArray[np.float64]]") -> list[float]:
-    return [float(degree) for part in parts for degree in part]
-
-
-def _frame(longitudes: Sequence[float], latitudes: Sequence[float]) -> Extent:
-    """Adds a margin, so that a single point has a frame too."""
+    else:
+        longitudes = tuple(float(degree) for points in places.points for degree in points.longitude)
+        latitudes = tuple(float(degree) for points in places.points for degree in points.latitude)
     return Extent(
         west=max(min(longitudes) - 0.1, -180.0),
         south=max(min(latitudes) - 0.1, -90.0),

@@ -7,10 +7,9 @@ import dagster as dg
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.handoff import Handoff, HandoffStream
 from kfm_pipelines.stages.trigger import RunTrigger
-from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.keys import Claim, Claims
 from kfm_pipelines.stores import Layout
 
 
@@ -54,9 +53,11 @@ def _throw_into_stage(handoffs: HandoffStream, error: Exception) -> Handoff | No
 
 
 def _read(services: Services, context: dg.InputContext) -> HandoffStream:
-    step = context.step_context
-    batch = Batch(services, _dataset(services, context.asset_key), step.run_id, RunTrigger.from_tags(step.run_tags))
-    for claim in batch.held_claims(context.asset_partition_keys):
+    run, dataset = context.step_context, _dataset(services, context.asset_key)
+    replay = RunTrigger.from_tags(run.run_tags).replay
+    lease_seconds = services.settings.lease_seconds
+    held = Claims(services.database, run.run_id, lease_seconds, replay, dataset=dataset.dataset).held()
+    for claim in [held[key] for key in context.asset_partition_keys if key in held]:
         path = _path(services, context.asset_key, claim)
         yield Handoff(claim, partial(services.store.read, path))
 

@@ -112,10 +112,9 @@ def finish_run(
     settled = [key for key in keys if _is_settled(entries.get(key))]
     unsettled = [key for key in keys if key not in settled and key not in batch.awaiting_review]
     maps = batch.previews.maps({key: published[key] for key in settled if key in published})
-    metadata = {
-        key: _key_metadata(batch, dataset, key, entries[key], published.get(key)) | _map_metadata(maps.get(key))
-        for key in settled
-    }
+    metadata = {key: _key_metadata(batch, dataset, key, entries[key], published.get(key)) for key in settled}
+    for key, png in maps.items():
+        metadata[key]["map"] = image_metadata(png, "where it is")
     if len(settled) == len(keys):
         attach_partition_metadata(context, metadata)
         return True
@@ -131,10 +130,6 @@ def _care_metadata(preview: CarePreview) -> dict[str, Any]:
     metadata["care/policy"] = preview.policy
     metadata["care/map"] = image_metadata(preview.png, "what readers will see")
     return metadata
-
-
-def _map_metadata(png: bytes | None) -> dict[str, Any]:
-    return {"map": image_metadata(png, "where it is")} if png else {}
 
 
 def _key_metadata(

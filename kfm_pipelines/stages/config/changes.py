@@ -4,7 +4,7 @@ Keys mostly share their snapshots, so each one is compared once for all of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from kfm_pipelines.care.governance import Governance, governance_of
@@ -40,7 +40,8 @@ class _Comparison:
     def __init__(self, services: Services, dataset: Dataset) -> None:
         self._services = services
         self._dataset = dataset
-        self._changes_by_digest: dict[str, list[str]] = {}  # by digest of the snapshot
+        self._declaration_changes = cache(self._compute_declaration_changes)  # by digest of the snapshot
+        self._environment_changes = cache(self._compute_environment_changes)
 
     def changes_since(self, then: AppliedConfig) -> list[str]:
         if then.frozen is None or then.policy is None:
@@ -52,17 +53,12 @@ class _Comparison:
             *self._signer_changes(then.signed_by),
         ]
 
-    def _declaration_changes(self, digest: str) -> list[str]:
-        if digest not in self._changes_by_digest:
-            then = load_declaration(self._services, digest)
-            self._changes_by_digest[digest] = declaration_changes(then, self._dataset)
-        return self._changes_by_digest[digest]
+    def _compute_declaration_changes(self, digest: str) -> list[str]:
+        return declaration_changes(load_declaration(self._services, digest), self._dataset)
 
-    def _environment_changes(self, digest: str) -> list[str]:
-        if digest not in self._changes_by_digest:
-            now = environment_document(self._services.settings.store_url)
-            self._changes_by_digest[digest] = environment_changes(load_snapshot(self._services.database, digest), now)
-        return self._changes_by_digest[digest]
+    def _compute_environment_changes(self, digest: str) -> list[str]:
+        now = environment_document(self._services.settings.store_url)
+        return environment_changes(load_snapshot(self._services.database, digest), now)
 
     def _policy_changes(self, key: str, then: Mapping[str, str], past_exemption: str | None) -> Iterator[str]:
         now, granted = self._governance.policy, self._governance.exemption_for(key)
@@ -124,7 +120,8 @@ def environment_changes(then: Document, now: Document) -> list[str]:
         libraries[MAX_LIBRARIES_LISTED:] = [f"{len(libraries) - MAX_LIBRARIES_LISTED} more libraries"]
     others = [
         f"{field} {_format_value(_value_at(then, field))} -> {_format_value(_value_at(now, field))}"
-        for field in _differing_fields(_without_libraries(then), _without_libraries(now))
+        for field in _differing_fields(then, now)
+        if not field.startswith("libraries")
     ]
     return libraries + others
 
@@ -133,10 +130,6 @@ def _library_changes(then: Mapping[str, str], now: Mapping[str, str]) -> Iterato
     for name in sorted(then.keys() | now.keys()):
         if then.get(name) != now.get(name):
             yield f"{name} {then.get(name, 'not installed')} -> {now.get(name, 'not installed')}"
-
-
-def _without_libraries(document: Document) -> Document:
-    return {name: value for name, value in document.items() if name != "libraries"}
 
 
 def _differing_fields(then: Document, now: Document, prefix: str = "") -> Iterator[str]:

@@ -56,8 +56,12 @@ class KeyConfig:
 
     @cached_property
     def _snapshot_digests(self) -> Mapping[str, str]:
-        declaration = self._declaration_digest or save_declaration(self._services, self.dataset)
-        return {DECLARATION: declaration, ENVIRONMENT: save_environment(self._services)}
+        database, now = self._services.database, environment_document(self._services.settings.store_url)
+        return {
+            DECLARATION: self._declaration_digest
+            or save_snapshot(database, DECLARATION, self.dataset.model_dump(mode="json")),
+            ENVIRONMENT: save_snapshot(database, ENVIRONMENT, now),
+        }
 
 
 class KeyConfigs:
@@ -83,14 +87,6 @@ class KeyConfigs:
         then, now = load_declaration(self._services, digest), self._current.dataset
         same = then.key.transform_version == now.key.transform_version
         return then.model_copy(update={"review": now.review} | ({"quality": now.quality} if same else {}))
-
-
-def save_declaration(services: Services, dataset: Dataset) -> str:
-    return save_snapshot(services.database, DECLARATION, dataset.model_dump(mode="json"))
-
-
-def save_environment(services: Services) -> str:
-    return save_snapshot(services.database, ENVIRONMENT, environment_document(services.settings.store_url))
 
 
 def environment_document(store_url: str) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
-from kfm_pipelines.care.governance import Governance, KeyRules
+from kfm_pipelines.care.governance import Governance, KeyRules, governance_of
 from kfm_pipelines.care.review.decide import is_approved
 from kfm_pipelines.care.secrets import keyed_digest
 from kfm_pipelines.catalog.facts import ATTESTATION, MANIFEST, InputFacts, ReleaseFacts
@@ -17,6 +19,7 @@ from kfm_pipelines.errors import (
     GateRefused,
     IntegrityBroken,
     KfmError,
+    OwnershipLost,
     PointerMoved,
     PolicyRefused,
     ReviewRefused,
@@ -30,13 +33,14 @@ from kfm_pipelines.stages.publish.tables import open_publication
 from kfm_pipelines.stages.validate.report import remove_replaced
 from kfm_pipelines.state import kill_switch, transactions, wal
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.keys import Claim, window_of_key
+from kfm_pipelines.state.keys import Claim, Claims, window_of_key
 from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.state.verdicts import require_green
 from kfm_pipelines.state.wal import Entry, Step
 from kfm_pipelines.stores import Layout
 
 log = logging.getLogger(__name__)
+MAX_COMPLETED_PER_CALL = 50
 
 
 def stage_candidate(services: Services, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
@@ -105,6 +109,44 @@ def is_visible(services: Services, dataset: Dataset, intent: Entry) -> bool:
     """Whether readers already see the intended release."""
     item = Layout(dataset.pipeline).item(intent.key)
     return services.store.digest(item) == Release.from_values(intent.detail).item_hash
+
+
+def complete_visible_publications(services: Services) -> list[str]:
+    """Completes publications of killed datasets that were interrupted after their swap: readers see them, so the log
+    has to record them. Those interrupted before their swap wait for `kfm unkill`. Returns what could not be completed,
+    and why."""
+    problems = []
+    for name, key in kill_switch.interrupted_publications(services.database, MAX_COMPLETED_PER_CALL):
+        try:
+            if name in services.datasets:
+                _complete_if_visible(services, services.datasets[name], key)
+        except OwnershipLost:
+            continue  # another worker has taken it
+        except KfmError as error:
+            problems.append(f"publication of {key}: {error}")
+    return problems
+
+
+def _complete_if_visible(services: Services, dataset: Dataset, key: str) -> None:
+    with services.database.transaction() as connection:
+        intent = wal.last_entry(connection, key)
+    if intent is None or intent.step is not Step.PUBLISH or not is_visible(services, dataset, intent):
+        return
+    owner = f"completion-{uuid4()}"
+    claims = Claims(services.database, owner, services.settings.lease_seconds, dataset=dataset.dataset)
+    claim = claims.take(key)
+    done = False
+    try:
+        with claims.keep_alive():
+            # Read again under our claim: another worker may have completed it.
+            intent = transactions.close_abandoned(services.database, claim)
+            governance = partial(governance_of, services, dataset)
+            done = intent is not None and finish(services, dataset, claim, intent, governance)
+    finally:
+        if not done:
+            delay = services.retries.delay(claim.attempts, services.random)
+            reason = "its publication could not be completed"
+            transactions.hand_back(services.database, claim, delay=delay, reason=reason, count_attempt=False)
 
 
 def _refuse_unless_allowed(

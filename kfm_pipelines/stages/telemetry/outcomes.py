@@ -37,16 +37,6 @@ class _KeyOutcome:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyFacts:
-    """What the database knows about a key when the stage has ended."""
-
-    cost: Energy
-    gates: Mapping[str, bool]
-    events: SettledEvents
-    row_delta: float | None
-
-
 class OutcomeTelemetry:
     def __init__(
         self, services: Services, dataset: Dataset, run_id: str, replay: str | None, stage_telemetry: StageTelemetry
@@ -112,19 +102,16 @@ class OutcomeTelemetry:
             costs = key_totals_of_run(database, self._run_id)
             gates = passed_gates(database, {one.claim.key: one.txn for one in settled})
             ended = {one.claim.key: one.txn for one in settled if one.outcome in (APPLIED, SKIPPED)}
-            answered = settled_events(database, ended)
-            made = {one.claim.key: one.release["revision"] for one in settled if one.outcome == APPLIED}
-            before = rows_before(database, made)
+            events = settled_events(database, ended)
+            revisions = {one.claim.key: one.release["revision"] for one in settled if one.outcome == APPLIED}
+            before = rows_before(database, revisions)
             for one in settled:
                 key = one.claim.key
-                facts = _KeyFacts(
-                    cost=total_energy(costs.get(key, ())),
-                    gates=gates.get(key, {}),
-                    events=answered.get(key, SettledEvents()),
-                    row_delta=_row_delta(one, before.get(key)),
-                )
-                self._emit_metrics(facts)
-                self._emit_records(one, facts)
+                rows, answered = before.get(key), events.get(key, SettledEvents())
+                row_delta = (one.release["rows"] - rows) / rows * 100 if rows and one.outcome == APPLIED else None
+                self._emit_metrics(answered, row_delta)
+                common = self._write_update_record(one, answered)
+                self._write_governance_record(one, common, total_energy(costs.get(key, ())), gates[key], row_delta)
 
     def _best_effort(self) -> AbstractContextManager[None]:
         return best_effort(self._services.telemetry, "the outcome of a key")
@@ -133,17 +120,17 @@ class OutcomeTelemetry:
         self._pending.append(one)
         self._services.telemetry.metrics.count("keys_settled_total", dataset=self._dataset.dataset, outcome=one.outcome)
 
-    def _emit_metrics(self, facts: _KeyFacts) -> None:
+    def _emit_metrics(self, events: SettledEvents, row_delta: float | None) -> None:
         metrics = self._services.telemetry.metrics
-        if facts.row_delta is not None:
-            metrics.set("row_delta_pct", facts.row_delta, dataset=self._dataset.dataset)
-        metrics.count("event_success_total", facts.events.events)
-        for seconds in facts.events.seconds:
+        if row_delta is not None:
+            metrics.set("row_delta_pct", row_delta, dataset=self._dataset.dataset)
+        metrics.count("event_success_total", events.events)
+        for seconds in events.seconds:
             metrics.observe("processing_latency_seconds", seconds, stage="end_to_end")
 
-    def _emit_records(self, one: _KeyOutcome, facts: _KeyFacts) -> None:
-        records, origin = self._services.telemetry.records, self._stage_telemetry.origin(one.claim.key)
-        longest = max(facts.events.seconds, default=None)
+    def _write_update_record(self, one: _KeyOutcome, events: SettledEvents) -> dict[str, Any]:
+        """Returns the fields that both records have in common."""
+        longest = max(events.seconds, default=None)
         common = {
             "at": one.at.isoformat(),
             "dataset": self._dataset.dataset,
@@ -154,17 +141,25 @@ class OutcomeTelemetry:
             "outcome": one.outcome,
             "error": one.error,
         }
-        records.write(
-            "auto-update-v1",
-            {
-                **common,
-                "idempotency": "hit" if one.outcome == SKIPPED else "miss",
-                "revision": one.release.get("revision"),
-                "events": facts.events.events,
-                "latency_ms": None if longest is None else longest * 1000,
-            },
-        )
-        records.write(
+        update = {
+            "idempotency": "hit" if one.outcome == SKIPPED else "miss",
+            "revision": one.release.get("revision"),
+            "events": events.events,
+            "latency_ms": None if longest is None else longest * 1000,
+        }
+        self._services.telemetry.records.write("auto-update-v1", common | update)
+        return common
+
+    def _write_governance_record(
+        self,
+        one: _KeyOutcome,
+        common: Mapping[str, Any],
+        cost: Energy,
+        gates: Mapping[str, bool],
+        row_delta: float | None,
+    ) -> None:
+        origin = self._stage_telemetry.origin(one.claim.key)
+        self._services.telemetry.records.write(
             "pattern-idempotent-safety-governance-v3",
             {
                 **common,
@@ -173,26 +168,16 @@ class OutcomeTelemetry:
                 "policy": self._dataset.policy,
                 "pipeline_success": int(one.outcome != FAILED),
                 "freshness_min": _freshness(origin, one.at) if one.outcome == APPLIED else None,
-                "row_delta_pct": facts.row_delta,
+                "row_delta_pct": row_delta,
                 "checksum": one.release.get("content_hash"),
-                "gates": dict(facts.gates),
-                **_cost(facts.cost),
+                "gates": dict(gates),
+                "energy_kwh": cost.energy_kwh,
+                "co2e_kg": cost.co2e_kg,
+                "cost_usd": cost.cost_usd,
+                "energy_method": cost.method,
             },
         )
 
 
-def _row_delta(one: _KeyOutcome, before: int | None) -> float | None:
-    return (one.release["rows"] - before) / before * 100 if before and one.outcome == APPLIED else None
-
-
 def _freshness(origin: Origin, now: datetime) -> float | None:
     return None if origin.made_at is None else max(0.0, (now - origin.made_at).total_seconds() / 60)
-
-
-def _cost(cost: Energy) -> dict[str, Any]:
-    return {
-        "energy_kwh": cost.energy_kwh,
-        "co2e_kg": cost.co2e_kg,
-        "cost_usd": cost.cost_usd,
-        "energy_method": cost.method,
-    }

@@ -89,6 +89,8 @@ class StageTelemetry:
     def stage_span(self, claim: Claim, stage: str, span: str | None = None) -> Iterator[None]:
         """Wraps the work on a key in a span of the key's trace; log lines inside carry the same context."""
         origin, trace = self.origin(claim.key), self.trace_of(claim.key)
+        # A replay has its own trace, linked to that of the events.
+        links = [came for came in [TraceContext.parse(origin.trace)] if came and self._trigger.replay]
         meter = Meter()
         self._has_no_output = False
         with (
@@ -103,14 +105,16 @@ class StageTelemetry:
                 stage=stage,
             ),
             self._services.telemetry.spans.span(
-                span or stage, self._attributes(claim, stage, origin), parent=trace, links=self._links(origin)
+                span or stage,
+                self._attributes(claim, stage, origin),
+                parent=trace,
+                links=links,
             ) as opened,
         ):
             try:
                 yield
             finally:
-                usage = meter.read()
-                self._end_span(opened, claim, stage, usage)
+                self._end_span(opened, claim, stage, meter.read())
 
     def _end_span(self, span: "Span | None", claim: Claim, stage: str, usage: Usage) -> None:
         set_cost_attributes(span, energy_of(self._services, usage))
@@ -167,11 +171,6 @@ class StageTelemetry:
         if stage == "stage":
             return [layout.staged_data(*place), layout.staged_item(*place)]
         return [layout.processed_data(claim.key), layout.item(claim.key)]
-
-    def _links(self, origin: Origin) -> list[TraceContext]:
-        """Links a replay to the trace of the events."""
-        came = TraceContext.parse(origin.trace)
-        return [came] if came and self._trigger.replay else []
 
 
 def trace_gate(services: Services, gate: str, judge: Callable[[], Verdict]) -> Verdict:

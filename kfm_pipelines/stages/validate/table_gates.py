@@ -24,7 +24,7 @@ from kfm_pipelines.state import wal
 from kfm_pipelines.state.keys import Claim, window_of_key
 from kfm_pipelines.state.revisions import Revision, current_revision, neighbour_rows
 from kfm_pipelines.state.verdicts import GateVerdict, record_verdict
-from kfm_pipelines.state.wal import Entry, Step
+from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.telemetry.logs.frames import format_traceback
 
@@ -128,11 +128,9 @@ def _have_same_facts(services: Services, claim: Claim, current: Revision, step: 
     with services.database.transaction() as connection:
         now = wal.entry_of(connection, claim.key, claim.epoch, step)
         then = wal.entry_of(connection, claim.key, current.txn, step)
-    return now is not None and then is not None and _facts(now, facts) == _facts(then, facts)
-
-
-def _facts(entry: Entry, names: tuple[str, ...]) -> list[object]:
-    return [entry.detail.get(name) for name in names]
+    if now is None or then is None:
+        return False
+    return all(now.detail.get(name) == then.detail.get(name) for name in facts)
 
 
 def _has_drifted(services: Services, dataset: Dataset, current: Revision, table: "pa.Table") -> bool:
