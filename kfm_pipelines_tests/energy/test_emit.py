@@ -8,14 +8,14 @@ from kfm_pipelines.energy.ledger import monthly_totals, stage_totals, transactio
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.stages import batch
 from kfm_pipelines.stages.publish import release
-from kfm_pipelines_tests.fixtures.runs.batches import hear, publish, told
+from kfm_pipelines_tests.fixtures.runs.batches import publish, receive, upload
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 STAGES = ["compute", "mask", "validate", "stage", "publish"]
 
 
 def test_a_run_is_what_its_stages_are(site: Site) -> None:
-    hear(site.services, told(site))
+    receive(site.services, upload(site))
     publish(site.services, site.dataset, [site.key()], "a-run")
     by_stage = stage_totals(site.services.database, "a-run")
     assert list(by_stage) == STAGES
@@ -31,7 +31,7 @@ def test_an_attempt_that_failed_counts_beside_the_one_that_did_not(site: Site, m
     def away(*_: object) -> None:
         raise ServiceUnavailable("the store is away")
 
-    hear(site.services, told(site))
+    receive(site.services, upload(site))
     with monkeypatch.context() as patch:
         patch.setattr(release, "stage_candidate", away)
         publish(site.services, site.dataset, [site.key()], "unlucky")
@@ -50,7 +50,7 @@ def test_what_the_machine_counts_is_entered_as_measured(site: Site, monkeypatch:
     """Counters that go on by a watt-second whenever somebody looks: before and after each stage and its parts."""
     counter = MachineCounter(lambda: {"package-0": 1 / 3_600_000})
     monkeypatch.setattr(counters, "_counter", lambda: counter)
-    hear(site.services, told(site))
+    receive(site.services, upload(site))
     publish(site.services, site.dataset, [site.key()], "a-run")
     by_stage = stage_totals(site.services.database, "a-run")
     assert list(by_stage) == STAGES
@@ -67,7 +67,7 @@ def test_a_stage_that_is_stopped_is_entered(site: Site, monkeypatch: pytest.Monk
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    hear(site.services, told(site))
+    receive(site.services, upload(site))
     monkeypatch.setattr(batch, "write_published", stopped)
     with pytest.raises(KeyboardInterrupt):
         publish(site.services, site.dataset, [site.key()], "stopped")

@@ -144,19 +144,19 @@ def test_a_stalled_worker_that_wakes_up_cannot_publish(database: Database) -> No
 def test_a_key_is_for_those_who_work_for_its_dataset(database: Database) -> None:
     key = known_key(database)
     before = row_of_key(database, key)
-    strangers = Claims(database, "run-1", 60, dataset="usda/soil")
+    others = Claims(database, "run-1", 60, dataset="usda/soil")
     with pytest.raises(KeyInvalid, match="is a key of usgs/streamflow, not of usda/soil"):
-        strangers.take(key)
+        others.take(key)
     assert row_of_key(database, key) == before
 
     claim = Claims(database, "run-1", 60, dataset=DATASET).take(key)
-    assert strangers.held() == {}
+    assert others.held() == {}
     for seen in (False, True):
         with (
             pytest.raises(Fenced, match="not of usda/soil"),
             open_publication(database, claim, "usda/soil", visible=seen),
         ):
-            pytest.fail("it was let in")
+            pytest.fail("it was not refused")
 
 
 def test_a_takeover_waits_for_the_swap_under_way(database: Database) -> None:

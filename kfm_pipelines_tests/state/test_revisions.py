@@ -6,13 +6,7 @@ import pytest
 
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.state.database import Database, TransitionIllegal
-from kfm_pipelines.state.revisions import (
-    Revision,
-    current_revision,
-    published_keys,
-    record_in_ledger,
-    record_revision,
-)
+from kfm_pipelines.state.revisions import Revision, current_revision, published_keys, record_in_ledger, record_revision
 from kfm_pipelines_tests.fixtures.runs.keys import event_of_hour, known_key, revision
 
 FIRST = revision(event_of_hour().key, bbox=(-102.0, 37.0, -94.5, 40.0))

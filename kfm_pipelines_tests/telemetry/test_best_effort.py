@@ -21,7 +21,7 @@ from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.telemetry.process import open_telemetry
-from kfm_pipelines_tests.fixtures.runs.batches import hear, told
+from kfm_pipelines_tests.fixtures.runs.batches import receive, upload
 from kfm_pipelines_tests.fixtures.sites.site import Site, work_once
 from kfm_pipelines_tests.fixtures.telemetry.home_files import records, spans, totals
 
@@ -97,11 +97,11 @@ def test_what_sqs_gave_up_on_is_counted(site: Site) -> None:
 
 def test_an_event_counts_for_the_transaction_that_settles_it(site: Site) -> None:
     """One came while the other was worked on; a third is held. Each is counted when something came of it."""
-    first = told(site, turn=0)
-    hear(site.services, first)
+    first = upload(site, version=0)
+    receive(site.services, first)
     batch = Batch(site.services, site.dataset, "first")
     computed = list(batch.compute([first.key]))
-    hear(site.services, told(site, turn=1))
+    receive(site.services, upload(site, version=1))
     site.services.database.execute(
         "UPDATE kfm.inbox SET ready_at = 'infinity', sent_at = clock_timestamp() WHERE state = 'received'"
     )
@@ -114,8 +114,8 @@ def test_an_event_counts_for_the_transaction_that_settles_it(site: Site) -> None
 
 
 def test_a_stage_after_the_publish_intent_is_unknown_too(site: Site) -> None:
-    one = told(site)
-    hear(site.services, one)
+    one = upload(site)
+    receive(site.services, one)
     claim = Claims(site.services.database, "a run that dies", 30, dataset=site.dataset.dataset).take(one.key)
     transactions.begin(site.services.database, claim, lambda _: {})
     for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
@@ -197,8 +197,8 @@ def test_a_replay_has_a_beginning_in_its_own_trace(site: Site) -> None:
     from kfm_pipelines.stages.telemetry.spans import StageTelemetry
     from kfm_pipelines.stages.trigger import RunTrigger
 
-    one = told(site)
-    hear(site.services, one)
+    one = upload(site)
+    receive(site.services, one)
     work_told = StageTelemetry(site.services, site.dataset, "a-run", RunTrigger(replay="r-1"))
     work_told.begin_traces([one.key])
     site.services.telemetry.flush()

@@ -14,7 +14,7 @@ from kfm_pipelines.producer.upload import Topic
 from kfm_pipelines.telemetry.logs.configure import configure_logs
 from kfm_pipelines.telemetry.traces.context import TRACEPARENT, TraceContext
 from kfm_pipelines.telemetry.traces.reader import RecordedSpan
-from kfm_pipelines_tests.fixtures.runs.batches import forget_leases, hear, told
+from kfm_pipelines_tests.fixtures.runs.batches import expire_leases, receive, upload
 from kfm_pipelines_tests.fixtures.runs.batches import stage as staged
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
@@ -159,11 +159,11 @@ def test_in_a_storm_some_messages_have_spans_and_all_have_a_trace(site: Site, mo
 
 def test_what_a_dead_run_left_is_looked_for_and_what_it_cost_is_unknown(site: Site) -> None:
     """Its stages were begun; that nobody knows what they cost is on record."""
-    one = told(site)
-    hear(site.services, one)
+    one = upload(site)
+    receive(site.services, one)
     staged(site.services, site.dataset, [one.key], "a run that dies")
     site.services.database.execute("DELETE FROM kfm.energy")  # as if it had died before it could enter anything
-    forget_leases(site.services)
+    expire_leases(site.services)
     assert site.work()["published"] == 1
     rows = site.fetch("SELECT run_id, stage, method, watt_seconds FROM kfm.energy WHERE method = 'unknown' ORDER BY id")
     assert [(row["run_id"], row["stage"]) for row in rows] == [

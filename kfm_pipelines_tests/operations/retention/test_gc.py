@@ -20,16 +20,16 @@ from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.runs.batches import (
-    Told,
+    UploadedObject,
     applied,
-    followed,
-    forget_leases,
-    hear,
+    expire_leases,
     publish,
+    read_content_hash,
+    receive,
     stage,
     storing_in,
-    told,
     tree,
+    upload,
 )
 from kfm_pipelines_tests.fixtures.sites.site import Site
 from kfm_pipelines_tests.fixtures.stores.stops import InterruptedStore, Stopped
@@ -41,24 +41,24 @@ def layout(site: Site) -> Layout:
     return Layout(site.dataset.pipeline)
 
 
-def publish_turn(site: Site, hour: int, turn: int = 0) -> Told:
-    new = told(site, hour=hour, turn=turn)
-    hear(site.services, new)
+def publish_turn(site: Site, hour: int, turn: int = 0) -> UploadedObject:
+    new = upload(site, hour=hour, version=turn)
+    receive(site.services, new)
     publish(site.services, site.dataset, [new.key], f"run-{uuid4()}")
     return new
 
 
 def stop_before_swap(site: Site, hour: int) -> str:
     """A publication whose process is gone when all its objects are kept and its Item is not yet swapped."""
-    new = told(site, hour=hour)
-    hear(site.services, new)
+    new = upload(site, hour=hour)
+    receive(site.services, new)
 
     def stop() -> None:
         raise Stopped
 
     with storing_in(site.services, InterruptedStore(site.services.store, "swap", stop)), pytest.raises(Stopped):
         publish(site.services, site.dataset, [new.key], f"run-{uuid4()}")
-    forget_leases(site.services)
+    expire_leases(site.services)
     return new.key
 
 
@@ -71,7 +71,7 @@ def give_up(site: Site, key: str) -> None:
 
 
 def item_of(site: Site, key: str) -> str | None:
-    return followed(site.services.store, layout(site).item(key))
+    return read_content_hash(site.services.store, layout(site).item(key))
 
 
 def keep_document(site: Site, data: bytes, kind: str = "json") -> str:
@@ -90,8 +90,8 @@ def test_what_somebody_refers_to_or_owns_stays_and_the_rest_goes(site: Site) -> 
     old = publish_turn(site, 0)
     publish_turn(site, 0, turn=1)
     intended = stop_before_swap(site, 1)
-    waiting = told(site, hour=2)
-    hear(site.services, waiting)
+    waiting = upload(site, hour=2)
+    receive(site.services, waiting)
     stage(site.services, site.dataset, [waiting.key], "a-run-that-is-at-it")
 
     sbom = keep_document(site, b"what was installed then")
@@ -198,8 +198,8 @@ def test_a_publisher_between_keep_and_swap_loses_nothing(site: Site, monkeypatch
     monkeypatch.setattr(gc, "REFUSALS_IN_A_ROW", 2)
     collector = Services(load_settings(site.environment))
     nobodys = keep_document(site, b"{}")
-    new = told(site)
-    hear(site.services, new)
+    new = upload(site)
+    receive(site.services, new)
     collected = []
 
     def collect() -> None:
