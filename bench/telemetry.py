@@ -23,7 +23,8 @@ from kfm_pipelines.producer.cli import SampleRequest, emit_samples
 from kfm_pipelines.producer.upload import Topic
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
-from kfm_pipelines.stages.telemetry import runs, spans
+from kfm_pipelines.stages.telemetry import spans
+from kfm_pipelines.stages.telemetry import spans as runs
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 KEYS = 200

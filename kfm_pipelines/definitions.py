@@ -29,7 +29,7 @@ from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.settings import resources_directory
 from kfm_pipelines.stages.assets.assets import dataset_assets
 from kfm_pipelines.stages.assets.io_manager import ParquetHandoffs
-from kfm_pipelines.stages.publish.recover import complete_visible_publications
+from kfm_pipelines.stages.publish.release import complete_visible_publications
 from kfm_pipelines.watermarks.jobs import late_lane_job, late_lane_schedule
 
 CHORES = Chores(

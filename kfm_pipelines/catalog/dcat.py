@@ -2,16 +2,17 @@
 to the document, so that a store can be moved or copied.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kfm_pipelines.catalog.collections.pages import PageItem
 from kfm_pipelines.catalog.documents import document_bytes
 from kfm_pipelines.catalog.stac.item import PARQUET, ROOT_TITLE
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.identity import BBox, union
+from kfm_pipelines.state.revisions import PublishedKey
+from kfm_pipelines.stores import Layout
 
 CONTEXT = {
     "dcat": "http://www.w3.org/ns/dcat#",
@@ -62,12 +63,11 @@ def catalog_dcat(published: Iterable[Series]) -> bytes:
     return document_bytes(catalog)
 
 
-def page_dcat(series: Series, page: str, items: Sequence[PageItem], path_of: Callable[[str], str]) -> bytes:
-    """`catalog/{pipeline}/by-time/{page}/dcat.jsonld`, with the files of a page such as 2025/12/04. `path_of`
-    returns the path of a content hash in the store."""
+def page_dcat(series: Series, page: str, files: Sequence[PublishedKey]) -> bytes:
+    """`catalog/{pipeline}/by-time/{page}/dcat.jsonld`: the files of one stretch of time, such as 2025/12/04."""
     up = "../" * (page.count("/") + 4)  # by-time, the pipeline and the catalog are above the page
     dataset = series.dataset
-    ordered = sorted(items, key=lambda one: one.key)
+    ordered = sorted(files, key=lambda one: one.key)
     slice_ = {
         **_common_fields(dataset, series.policy, masked=series.masked),
         "@context": CONTEXT,
@@ -77,7 +77,7 @@ def page_dcat(series: Series, page: str, items: Sequence[PageItem], path_of: Cal
         "dcterms:identifier": f"{dataset.dataset}/{page}",
         "dcterms:temporal": _period(min(one.window_start for one in ordered), max(one.window_end for one in ordered)),
         "dcat:inSeries": {"@id": _dataset_id(dataset)},
-        "dcat:distribution": [_file_distribution(dataset, one, path_of(one.content_hash), up) for one in ordered],
+        "dcat:distribution": [_file_distribution(dataset, one, up) for one in ordered],
     }
     box = union(one.bbox for one in ordered)
     if box:
@@ -154,14 +154,14 @@ def _distributions(series: Series) -> list[Node]:
     return [collection, folder, snapshot]
 
 
-def _file_distribution(dataset: Dataset, one: PageItem, path: str, up: str) -> Node:
+def _file_distribution(dataset: Dataset, one: PublishedKey, up: str) -> Node:
     return {
         **_distribution(dataset, f"{dataset.title}, {one.key.split(':')[3]}", PARQUET),
         "@id": f"kfm:distribution:{one.key}",
         "dcterms:identifier": one.key,
         "dcterms:temporal": _period(one.window_start, one.window_end),
         "dcat:accessURL": {"@id": f"{up}catalog/{dataset.pipeline}/items/{one.key}.json"},
-        "dcat:downloadURL": {"@id": f"{up}{path}"},
+        "dcat:downloadURL": {"@id": f"{up}{Layout(dataset.pipeline).content(one.content_hash)}"},
         "dcat:byteSize": {"@type": "xsd:nonNegativeInteger", "@value": str(one.bytes)},
         "spdx:checksum": {
             "@type": "spdx:Checksum",

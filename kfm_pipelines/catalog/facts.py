@@ -115,10 +115,11 @@ class ReleaseFacts:
     table: Table
     environment: EnvironmentFacts
     storage: StorageFacts
-    content_hash: str
-    size: int
-    rows: int
-    bbox: BBox | None
+    # Known once the data is there.
+    content_hash: str = ""
+    size: int = 0
+    rows: int = 0
+    bbox: BBox | None = None
 
 
 @dataclass(frozen=True, slots=True)

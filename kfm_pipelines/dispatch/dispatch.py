@@ -20,7 +20,7 @@ from kfm_pipelines.orchestration.dagster_internals import (
 from kfm_pipelines.orchestration.names import STAGES, asset_key, group_of, limit_tags, pool_of
 from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.assets.hooks import emit_run_abort_if_stopped
+from kfm_pipelines.stages.assets.assets import emit_run_abort_if_stopped
 from kfm_pipelines.stages.trigger import EVENT_RUN_TAGS
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.state.wal import Outcome, last_entries_of_run

@@ -6,30 +6,33 @@ from typing import Any
 
 from kfm_pipelines.catalog.documents import asset_of, checksum, read_item, sha256
 from kfm_pipelines.gates.verdict import Finding, Rule, Verdict, error, judge
+from kfm_pipelines.state.revisions import Revision
+from kfm_pipelines.stores import Layout
 from kfm_pipelines.text import truncate_line
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedRelease:
-    """Digests and paths recorded for the current revision."""
-
-    key: str
-    content_hash: str
-    item_hash: str
-    content_path: str
-    processed_path: str
-    item_path: str
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedSubject:
     """Files found in the store; None where missing."""
 
-    recorded: RecordedRelease
+    recorded: Revision
+    layout: Layout
     item: bytes | None
     content: bytes | None
     processed_hash: str | None
     documents: Mapping[str, tuple[int, str] | None]  # size and digest by the name of the asset in the Item
+
+    @property
+    def item_path(self) -> str:
+        return self.layout.item(self.recorded.key)
+
+    @property
+    def content_path(self) -> str:
+        return self.layout.content(self.recorded.content_hash)
+
+    @property
+    def processed_path(self) -> str:
+        return self.layout.processed_data(self.recorded.key)
 
     @property
     def parsed_item(self) -> Mapping[str, Any]:
@@ -51,17 +54,17 @@ def judge_published_bytes(subject: PublishedSubject) -> Verdict:
 
 def _check_item_present(subject: PublishedSubject) -> Iterator[Finding]:
     if subject.item is None:
-        yield error("published-item-present", subject.recorded.item_path, "the Item of the key", "nothing")
+        yield error("published-item-present", subject.item_path, "the Item of the key", "nothing")
 
 
 def _check_digests(subject: PublishedSubject) -> Iterator[Finding]:
     recorded = subject.recorded
     found = [
-        (recorded.content_path, recorded.content_hash, subject.content_hash),
-        (recorded.processed_path, recorded.content_hash, subject.processed_hash),
+        (subject.content_path, recorded.content_hash, subject.content_hash),
+        (subject.processed_path, recorded.content_hash, subject.processed_hash),
     ]
     if subject.item is not None:
-        found.append((recorded.item_path, recorded.item_hash, _digest(subject.item)))
+        found.append((subject.item_path, recorded.item_hash, _digest(subject.item)))
     for path, expected, measured in found:
         if measured != expected:
             yield error("published-digest", path, f"sha256 {expected[:16]}…", _format_digest(measured))
@@ -78,8 +81,8 @@ def _check_item_agrees(subject: PublishedSubject) -> Iterator[Finding]:
             yield error("published-item-agrees", f"asset {name}", "the document the Item points to", "nothing")
         else:
             yield from _check_asset_agrees(item, name, *found)
-    if not str(asset_of(item, "data").get("href")).endswith(f"/{subject.recorded.content_path}"):
-        yield error("published-item-agrees", "asset data, href", subject.recorded.content_path, "another address")
+    if not str(asset_of(item, "data").get("href")).endswith(f"/{subject.content_path}"):
+        yield error("published-item-agrees", "asset data, href", subject.content_path, "another address")
 
 
 def _check_asset_agrees(item: Mapping[str, Any], name: str, size: int, digest: str) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from kfm_pipelines.inbox.deduplicate import (
     merge_into_inbox,
 )
 from kfm_pipelines.services import Services
-from kfm_pipelines.state import dead_letters, redrive_tokens
+from kfm_pipelines.state import dead_letters, inbox
 from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.inbox import LISTING, Delivery
 from kfm_pipelines.state.keys import PRIORITIES
@@ -67,7 +67,7 @@ def record(
     Also advances the streams and marks late events. `now` replaces the database's clock for watermarks and waits.
     """
     with database.transaction() as connection:
-        counted = redrive_tokens.first_arrivals(connection, deliveries)
+        counted = inbox.first_arrivals(connection, deliveries)
         distinct = distinct_events(counted)
         refusals = [delivery.refusal for delivery in counted if delivery.refusal]
         _ensure_keys(connection, distinct)
@@ -78,7 +78,7 @@ def record(
         moved = [one.event for one in changes.moved]
         due.make_due(connection, datasets, [one.event for one in requested], moved, now)
         dead_letters.record_messages(connection, queue, refusals)
-        redrive_tokens.record_arrivals(connection, counted)
+        inbox.record_arrivals(connection, counted)
         counts = BatchCounts(
             received=len(deliveries),
             recorded=len(changes.new),

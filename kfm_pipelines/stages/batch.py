@@ -1,7 +1,7 @@
-"""A batch: one run's work on many keys of one dataset, stage by stage, each key under its own transaction.
+"""A batch: one run's work on many keys of one dataset, stage by stage, each key in its own transaction.
 
-A key that fails, has nothing new, or is somebody else's drops out, and the others go on. Where a key stands is always
-in the database, so every stage can run in a process of its own.
+A key that fails, has nothing new, or belongs to another worker drops out, and the others go on. The state of each key
+is in the database, so every stage can run in a separate process.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,31 +20,30 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.stages import reproduce
 from kfm_pipelines.stages.compute import inputs
 from kfm_pipelines.stages.compute.table import compute
+from kfm_pipelines.stages.config.changes import refuse_laxer_policy
 from kfm_pipelines.stages.config.key_config import KeyConfigs
-from kfm_pipelines.stages.config.policy_continuity import refuse_laxer_policy
 from kfm_pipelines.stages.failure import FailureHandler
 from kfm_pipelines.stages.handoff import Handoff, HandoffStream, KeyVerdict
-from kfm_pipelines.stages.mask.mask import mask_handoff, masking_audit_entry, review_audit_entry
-from kfm_pipelines.stages.previews.previews import BatchPreviews, CarePreview
+from kfm_pipelines.stages.mask import mask_handoff, masking_audit_entry, review_audit_entry
+from kfm_pipelines.stages.previews import BatchPreviews, CarePreview
 from kfm_pipelines.stages.publish import release
 from kfm_pipelines.stages.reproduce import declaration_digest
 from kfm_pipelines.stages.telemetry.outcomes import OutcomeTelemetry
 from kfm_pipelines.stages.telemetry.spans import StageTelemetry
 from kfm_pipelines.stages.trigger import EVENT_TRIGGER, RunTrigger, is_reproduction, refused_keys
-from kfm_pipelines.stages.validate.quarantine import quarantine_files
 from kfm_pipelines.stages.validate.release_gates import judge_release
-from kfm_pipelines.stages.validate.report import write_validation_report
+from kfm_pipelines.stages.validate.report import quarantine_files, write_validation_report
 from kfm_pipelines.stages.validate.table_gates import judge_table, refusal_of
 from kfm_pipelines.state import kill_switch, transactions
-from kfm_pipelines.state.ingest_state import FetchCounts, count_fetches
-from kfm_pipelines.state.keys import Claim, Claims, keys_in_review
+from kfm_pipelines.state.keys import Claim, Claims, keys_in_review, source_of_key
+from kfm_pipelines.state.revisions import FetchCounts, count_fetches
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import clear_work
 
 
 class Batch:
-    """The keys of one run, which is the owner of their claims."""
+    """The keys of one run, which owns their claims."""
 
     def __init__(self, services: Services, dataset: Dataset, run_id: str, trigger: RunTrigger = EVENT_TRIGGER) -> None:
         self._services = services
@@ -68,10 +67,10 @@ class Batch:
         self._outcomes = OutcomeTelemetry(services, dataset, run_id, trigger.replay, self._stage_telemetry)
         self._failures = FailureHandler(services, self._layout, self._stage_telemetry, self._outcomes)
         self.notes = self._failures.notes  # why a key dropped out in this stage
-        self.awaiting_review: set[str] = set()  # keys whose release somebody has to see first
+        self.awaiting_review: set[str] = set()
 
     def compute(self, keys: Sequence[str]) -> HandoffStream:
-        """Claim each key, finish or undo what a predecessor left, fetch its objects and make them one table."""
+        """Claims each key, finishes or undoes what a predecessor left, and computes a table from its objects."""
         fetches = FetchCounts()
         with self._stage_scope():
             self._stage_telemetry.load_origins(keys)
@@ -89,22 +88,22 @@ class Batch:
                         self._stage_telemetry.mark_no_output()
                         self._outcomes.emit_skipped(claim)
                         continue
-                    terms = self._configs.for_key(key)
+                    config = self._configs.for_key(key)
                     with metered_span(self._services, "transform"):
-                        made = write_parquet(compute(terms.dataset, prepared.objects))
-                    yield Handoff.from_bytes(claim, made)
-                    detail = {**prepared.as_detail(), **terms.as_detail(key)}
+                        computed = write_parquet(compute(config.dataset, prepared.objects))
+                    yield Handoff.from_bytes(claim, computed)
+                    detail = {**prepared.as_detail(), **config.as_detail(key)}
                     transactions.advance(self.database, claim, Step.COMPUTE, detail)
         count_fetches(self.database, self._dataset.dataset, fetches)
         self._outcomes.emit_fetches(fetches)
 
     def mask(self, handoffs: Iterable[Handoff]) -> HandoffStream:
-        """Apply the dataset's policy; from here on the bytes are the ones that will be published."""
+        """Applies the dataset's policy; from here on the bytes are those that will be published."""
         with self._stage_scope():
             for handoff in handoffs:
                 with self._failures.guard(handoff.claim, "mask"):
-                    dataset = self._configs.for_key(handoff.claim.key).dataset
-                    rules = self._configs.for_key(handoff.claim.key).rules(handoff.claim.key)
+                    config = self._configs.for_key(handoff.claim.key)
+                    dataset, rules = config.dataset, config.rules(handoff.claim.key)
                     outcome = mask_handoff(self._services, dataset, rules, handoff)
                     data = write_published(outcome.table, rules.published_table(dataset))
                     result = Handoff.from_bytes(handoff.claim, data)
@@ -120,85 +119,80 @@ class Batch:
                     transactions.advance(self.database, handoff.claim, Step.MASK, detail, audit_entry=audited)
 
     def validate(self, handoffs: Iterable[Handoff]) -> list[KeyVerdict]:
-        """Let every gate judge every key's table. With a red one among them the green ones are handed back, because
-        the run will be stopped by its blocking check; they come again without the red one."""
-        judgements: list[KeyVerdict] = []
+        """Runs the table gates on every key. If one is red, the green keys are handed back, because the blocking check
+        stops the run; they are dispatched again without the red one."""
+        key_verdicts: list[KeyVerdict] = []
         with self._stage_scope():
             for handoff in handoffs:
                 with self._failures.guard(handoff.claim, "validate"):
-                    terms = self._configs.for_key(handoff.claim.key)
-                    rules = terms.rules(handoff.claim.key)
-                    verdicts = judge_table(self._services, terms.dataset, rules, terms.approved, handoff)
-                    self._collect_verdicts(handoff.claim, verdicts, judgements)
+                    config = self._configs.for_key(handoff.claim.key)
+                    rules = config.rules(handoff.claim.key)
+                    verdicts = judge_table(self._services, config.dataset, rules, config.approved, handoff)
+                    self._collect_verdicts(handoff.claim, verdicts, key_verdicts)
                     detail = {"gates": list(TABLE_GATES), "content_hash": handoff.content_hash}
                     transactions.advance(self.database, handoff.claim, Step.VALIDATE, detail)
-            self._hand_back_if_red(judgements, "validate")
-        return judgements
+            self._hand_back_if_red(key_verdicts, "validate")
+        return key_verdicts
 
     def stage(self, keys: Iterable[str]) -> list[KeyVerdict]:
-        """Write each green key's revision, complete, to where no reader looks, and let the release gates judge it."""
-        judgements: list[KeyVerdict] = []
+        """Writes each green key's complete release to the staging tier and runs the release gates on it."""
+        key_verdicts: list[KeyVerdict] = []
         with self._stage_scope():
             for claim in self._load_held_claims(keys):
                 with self._failures.guard(claim, "stage"):
-                    terms = self._configs.for_key(claim.key)
+                    config = self._configs.for_key(claim.key)
                     if self._is_reproduction:
                         reproduce.refuse_different_data(self.database, claim)
                     with metered_span(self._services, "stac_write"):
-                        staged = release.stage_candidate(self._services, terms.dataset, claim, terms.governance)
+                        staged = release.stage_candidate(self._services, config.dataset, claim, config.governance)
                     transactions.advance(self.database, claim, Step.STAGE_ATOMIC, staged.as_detail())
-                    rules = terms.rules(claim.key)
-                    verdicts = judge_release(self._services, terms.dataset, claim, rules, staged)
-                    self._collect_verdicts(claim, verdicts, judgements)
-                    write_validation_report(self._services, terms.dataset, claim)
-            self._hand_back_if_red(judgements, "stage")
-        return judgements
+                    verdicts = judge_release(self._services, config.dataset, claim, config.rules(claim.key), staged)
+                    self._collect_verdicts(claim, verdicts, key_verdicts)
+                    write_validation_report(self._services, config.dataset, claim)
+            self._hand_back_if_red(key_verdicts, "stage")
+        return key_verdicts
 
     def publish(self, keys: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Publish what is staged and green, key by key; what somebody has to see first waits for that."""
+        """Publishes what is staged and green, key by key; releases that need a review wait for it."""
         published: dict[str, Mapping[str, Any]] = {}
-        keys = self._allowed_keys(list(keys))
+        allowed = self._allowed_keys(list(keys))
         with self._stage_scope():
-            for claim in self._load_held_claims(keys):
+            for claim in self._load_held_claims(allowed):
                 with self._failures.guard(claim, "publish"):
                     if self._is_reproduction and self._skip_if_reproduced(claim):
                         continue
                     if self._await_review_if_required(claim):
                         self.awaiting_review.add(claim.key)
                         continue
-                    terms = self._configs.for_key(claim.key)
-                    done = release.publish(self._services, terms.dataset, claim, terms.governance)
+                    config = self._configs.for_key(claim.key)
+                    done = release.publish(self._services, config.dataset, claim, config.governance)
                     published[claim.key] = done.as_detail()
                     self._outcomes.emit_applied(claim, published[claim.key])
         return published
 
     def care_previews(self, keys: Iterable[str]) -> dict[str, CarePreview]:
-        """Drawing takes a while, so the leases are kept alive."""
         with self._stage_scope():
             return self.previews.care(self.held_claims(keys))
 
     @cached_property
     def previews(self) -> BatchPreviews:
-        """What people may see of its keys."""
         return BatchPreviews(self._services, self._dataset, self._configs)
 
     def trace_of(self, key: str) -> str:
-        """The trace that all of this is told in."""
         return self._stage_telemetry.trace_of(key).trace_hex
 
     def held_claims(self, keys: Iterable[str]) -> list[Claim]:
-        """The claims on those of the keys that are still in this run."""
+        """Returns the claims on the keys that are still in this run."""
         claims = self.claims.held()
         return [claims[key] for key in keys if key in claims]
 
     def _load_held_claims(self, keys: Iterable[str]) -> list[Claim]:
-        """The same, and where they come from, as it is now."""
         claims = self.held_claims(keys)
         self._stage_telemetry.load_origins([claim.key for claim in claims])
         return claims
 
     def _allowed_keys(self, keys: Sequence[str]) -> list[str]:
-        """Those of the keys that this run may touch; the notes say why not the others."""
+        """Returns the keys that this run may touch, and notes why the others are refused."""
         refused = refused_keys(self.database, self._dataset.dataset, self._trigger, keys, self.claims.owner)
         if self._is_reproduction:
             refused |= keys_in_review(self.database, keys)
@@ -206,7 +200,8 @@ class Batch:
         return [key for key in keys if key not in refused]
 
     def _claim_key(self, key: str) -> Claim | None:
-        """The key, free of what a predecessor left; None when it is not ours to work on, or was only to be finished."""
+        """Takes the key and cleans up after a predecessor. Returns None when the key cannot be taken, or when a
+        predecessor's publication was all that was left to do."""
         try:
             CanonicalKey.parse(key)
             with self.database.transaction() as connection:
@@ -216,7 +211,7 @@ class Batch:
             self.notes[key] = str(error)
             return None
         with self._failures.guard(claim, "compute", "wal_replay"):
-            if claim.epoch > 1:  # somebody has had it before
+            if claim.epoch > 1:  # another run may have died with it
                 record_lost_costs(self._services, self._dataset.dataset, key)
             intent = transactions.close_abandoned(self.database, claim)
             if intent is not None and release.finish(
@@ -232,15 +227,14 @@ class Batch:
     def _prepare_inputs(self, claim: Claim) -> inputs.PreparedInputs | inputs.SkippedKey:
         if self._is_reproduction:
             return reproduce.prepare_reproduction(self._services, claim, self._configs)
-        terms = self._configs.for_key(claim.key)
-        source = inputs.source_of_key(self.database, claim.key)
+        config = self._configs.for_key(claim.key)
+        source = source_of_key(self.database, claim.key)
         if source is not None:
-            refuse_laxer_policy(self._services, terms.dataset, source)
-        config = terms.governance.config_digest(claim.key)
-        return inputs.prepare(self._services, terms.dataset, claim, config)
+            refuse_laxer_policy(self._services, config.dataset, source)
+        return inputs.prepare(self._services, config.dataset, claim, config.governance.config_digest(claim.key))
 
     def _skip_if_reproduced(self, claim: Claim) -> bool:
-        """Whether what was made again is what readers find; then nothing is published."""
+        """Ends the transaction without publishing when readers still find the reproduced release."""
         staged = release.staged_release(self.database, claim)
         if not reproduce.is_still_published(self._services, self._dataset, staged):
             return False
@@ -253,7 +247,7 @@ class Batch:
         return True
 
     def _await_review_if_required(self, claim: Claim) -> bool:
-        """Whether the staged release has to be seen by somebody first; then the key is let go until it has been."""
+        """Frees the key until its release is reviewed, if it needs a review and has none."""
         staged = release.staged_release(self.database, claim)
         governance = self._configs.for_key(claim.key).governance
         if is_approved(governance.oversight, claim.key, staged.digest):
@@ -266,7 +260,7 @@ class Batch:
         return True
 
     def _collect_verdicts(self, claim: Claim, verdicts: Iterable[Verdict], key_verdicts: list[KeyVerdict]) -> None:
-        """Keep what the gates say. What a red one refused is set aside for a while, for people to look at."""
+        """Collects the verdicts; on a red one, quarantines the key's files and raises its refusal."""
         for verdict in verdicts:
             key_verdicts.append(KeyVerdict(claim.key, verdict))
             if not verdict.passed:
@@ -276,7 +270,7 @@ class Batch:
 
     @contextmanager
     def _stage_scope(self) -> Iterator[None]:
-        """Leases are kept alive while a stage works; afterwards what it has cost and come to is told."""
+        """Keeps leases alive during a stage and emits its costs and outcomes afterwards."""
         try:
             with self.claims.keep_alive():
                 yield
@@ -286,7 +280,7 @@ class Batch:
             self._services.telemetry.flush()
 
     def _hand_back_if_red(self, key_verdicts: Sequence[KeyVerdict], stage: str) -> None:
-        if all(judgement.verdict.passed for judgement in key_verdicts):
+        if all(one.verdict.passed for one in key_verdicts):
             return
         reason = "another key of the run is red"
         for claim in self.claims.held().values():

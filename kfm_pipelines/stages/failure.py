@@ -1,7 +1,7 @@
-"""Work on one key of a run: whatever goes wrong is that key's alone, and what happens to it is told.
+"""Handles the failure of one key of a run without affecting the others.
 
-What a failure does to its key depends on its class. A key of a replay is not made due by it, since its replay asks
-again, unless its publication has begun: that has to be completed, whatever becomes of the replay.
+The class of the error decides: hand back, refuse, retry or fail. A failed key of a replay does not become due, because
+the replay retries it, unless its publication has begun: that must be completed in any case.
 """
 
 import logging
@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 
 class FailureHandler:
-    """The keys that one stage of a run works on, one after the other."""
-
     def __init__(
         self, services: Services, layout: Layout, telemetry: StageTelemetry, outcomes: OutcomeTelemetry
     ) -> None:
@@ -42,7 +40,7 @@ class FailureHandler:
 
     @contextmanager
     def guard(self, claim: Claim, stage: str, span: str | None = None) -> Iterator[None]:
-        """That the key was lost may show only when its failure is written."""
+        """Runs the work on one key in its span. Loss of ownership may only become known while a failure is recorded."""
         with self._telemetry.stage_span(claim, stage, span):
             try:
                 with self._handle_failures(claim, stage):
@@ -57,8 +55,8 @@ class FailureHandler:
         transactions.hand_back(self._services.database, claim, delay=delay, reason=reason, count_attempt=count_attempt)
 
     def clear(self, claim: Claim) -> None:
-        """Remove what this claim wrote, unless it has to be kept to finish a publication. Done before the key is let
-        go: afterwards perhaps nobody looks at it again."""
+        """Removes what this claim wrote, unless a publication still needs it. Call before freeing the key: afterwards
+        nothing may ever look at it again."""
         if not transactions.has_publish_intent(self._services.database, claim.key):
             for folder in self._layout.work_folders(claim.key):
                 self._services.store.remove(f"{folder}/{claim.epoch}")
@@ -80,8 +78,8 @@ class FailureHandler:
             self._fail(claim, stage, error)
         except Retryable as error:
             self._retry(claim, stage, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is that key's failure
-            # Where it came from, not what it says: an exception may quote the data it was about.
+        except Exception as error:  # noqa: BLE001 - any error fails this key only
+            # The traceback without the message, which may quote the data.
             log.error(
                 "unexpected failure of %s in %s: %s\n%s",
                 claim.key,
@@ -89,8 +87,8 @@ class FailureHandler:
                 type(error).__name__,
                 format_traceback(error),
             )
-            unnamed = Retryable(f"{claim.key}: {type(error).__name__} in {stage}")
-            self._retry(claim, stage, unnamed.with_traceback(error.__traceback__))
+            unexpected = Retryable(f"{claim.key}: {type(error).__name__} in {stage}")
+            self._retry(claim, stage, unexpected.with_traceback(error.__traceback__))
 
     def _retry(self, claim: Claim, stage: str, error: Retryable) -> None:
         if self._services.retries.is_exhausted(claim.attempts):
@@ -98,15 +96,15 @@ class FailureHandler:
             self._fail(claim, stage, exhausted.with_traceback(error.__traceback__))
             return
         delay = self._services.retries.delay(claim.attempts, self._services.random)
-        left = claim.replay and not transactions.has_publish_intent(self._services.database, claim.key)
-        when = "its replay asks again" if left else f"comes again in {delay:.0f} s"
+        by_replay = claim.replay and not transactions.has_publish_intent(self._services.database, claim.key)
+        when = "its replay retries it" if by_replay else f"retried in {delay:.0f} s"
         self._telemetry.mark_work_failed(error)
         self.notes[claim.key] = f"{when}: {error}"
         self.hand_back(claim, delay=delay, reason=str(error), count_attempt=True)
         self._outcomes.emit_retry(error)
 
     def _refuse(self, claim: Claim, error: ReplayRefused) -> None:
-        """What is published stays as it is and nothing is wrong with it, so there is no dead letter."""
+        """Opens no dead letter, because the published release stays valid."""
         self.notes[claim.key] = str(error)
         self.clear(claim)
         transactions.hand_back(
@@ -117,11 +115,11 @@ class FailureHandler:
         self._telemetry.mark_work_failed(error)
         self.notes[claim.key] = str(error)
         self.clear(claim)
-        again_in = self._services.retries.cap_seconds
-        for_good = transactions.fail(
-            self._services.database, claim, stage, error, retry_in=again_in, trace=format_traceback(error)
+        retry_in = self._services.retries.cap_seconds
+        is_final = transactions.fail(
+            self._services.database, claim, stage, error, retry_in=retry_in, trace=format_traceback(error)
         )
-        if for_good:
+        if is_final:
             self._outcomes.emit_failed(claim, stage, error)
         else:
             self._outcomes.emit_retry(error)

@@ -1,4 +1,4 @@
-"""What stages hand on: a key's table, and what the gates said of it."""
+"""What stages hand on: a key's table and the gates' verdicts on it."""
 
 import hashlib
 from collections.abc import Callable, Generator
@@ -10,7 +10,7 @@ from kfm_pipelines.state.keys import Claim
 
 
 class Handoff:
-    """A key's table on its way from one stage to the next, as Parquet bytes, read when they are needed."""
+    """A key's table on its way from one stage to the next, as Parquet bytes that are read when needed."""
 
     def __init__(self, claim: Claim, read: Callable[[], bytes]) -> None:
         self.claim = claim
@@ -29,7 +29,7 @@ class Handoff:
         return hashlib.sha256(self.data).hexdigest()
 
 
-# One at a time, so that a large batch needs little memory. What becomes of one is thrown back into the generator.
+# One at a time, so that a large batch needs little memory. A failure to store one is thrown into the generator.
 HandoffStream = Generator[Handoff, None, None]
 
 

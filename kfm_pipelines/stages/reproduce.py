@@ -1,7 +1,7 @@
-"""Reproducing what is published: the same inputs under the declaration of then, which must give the same bytes.
+"""Reproduces a published release: the same inputs under the original declaration must give the same bytes.
 
-Whatever is not as it was is named and nothing is published: the old bytes must not come back under a policy that has
-changed, and bytes that came about otherwise are not the same release. What the store has lost is put back.
+If anything differs, it is reported and nothing is published: bytes must not return under a changed policy, and
+different bytes are not the same release. Files missing from the store are restored.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,17 +13,15 @@ from kfm_pipelines.errors import IntegrityBroken, ObjectForbidden, ObjectMissing
 from kfm_pipelines.events import IngestEvent, newest_per_object
 from kfm_pipelines.inbox.record import archive_events
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.compute.fetch import FetchedObject
-from kfm_pipelines.stages.compute.inputs import PreparedInputs, build_inputs, fetch_object
+from kfm_pipelines.stages.compute.inputs import FetchedObject, PreparedInputs, build_inputs, fetch_object
 from kfm_pipelines.stages.config.changes import NO_SNAPSHOT, UNPUBLISHED, configuration_changes
-from kfm_pipelines.stages.config.key_config import KeyConfigs
-from kfm_pipelines.stages.config.snapshot import DECLARATION
+from kfm_pipelines.stages.config.key_config import DECLARATION, KeyConfigs
 from kfm_pipelines.stages.publish.release import detail_of
 from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import events_of
-from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.keys import Claim, dataset_of_key
 from kfm_pipelines.state.last_transaction import AppliedTransaction, applied_transaction
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout, Store
@@ -32,44 +30,44 @@ REPRODUCED = "reproduced byte for byte"
 
 
 def changes_since_publication(services: Services, key: str) -> list[str]:
-    """What is not as it was when what is published of the key was made, one phrase each. Whether its objects still have
-    the same content shows when they are fetched."""
-    making = applied_transaction(services.database, key)
-    if making is None:
+    """Lists what has changed since the key was published. The content of its objects is compared when they are
+    fetched."""
+    applied = applied_transaction(services.database, key)
+    if applied is None:
         return [UNPUBLISHED]
-    [row] = services.database.fetch("SELECT dataset FROM kfm.keys WHERE key = %(key)s", {"key": key})
     with services.database.transaction() as connection:
         known = events_of(connection, key)
-    configured = configuration_changes(services, services.datasets[row["dataset"]], [key])[key]
-    return [*configured, *_changed_events(making, newest_per_object(known))]
+    dataset = services.datasets[dataset_of_key(services.database, key)]
+    configured = configuration_changes(services, dataset, [key])[key]
+    return [*configured, *_changed_events(applied, newest_per_object(known))]
 
 
 def declaration_digest(database: Database, key: str) -> str:
-    """Digest of the declaration that made what is published of the key."""
+    """Returns the digest of the declaration that the key was published under."""
     return str(_require_applied(database, key).computed["frozen"][DECLARATION])
 
 
 def prepare_reproduction(services: Services, claim: Claim, configs: KeyConfigs) -> PreparedInputs:
-    """Begin over the very inputs of what is published, and fetch them; ReplayRefused when anything has changed. Events
-    that wait are not taken: what they ask for is something else."""
-    making = applied_transaction(services.database, claim.key)
-    intent = {"follows": making.revision, "inputs": making.inputs} if making else {"follows": 0, "inputs": []}
+    """Begins with exactly the inputs of the published release and fetches them; raises ReplayRefused when anything has
+    changed. Waiting events are left waiting."""
+    applied = applied_transaction(services.database, claim.key)
+    intent = {"follows": applied.revision, "inputs": applied.inputs} if applied else {"follows": 0, "inputs": []}
     known = transactions.begin(services.database, claim, lambda _: intent, take_events=False)
     archive_events(services, claim.key, recheck_store=True)
     _refuse_if_changed(claim.key, changes_since_publication(services, claim.key))
-    making, of_then = _require_applied(services.database, claim.key), configs.for_key(claim.key)
-    events = _original_events(making, known)
-    fetched = _fetch_inputs(services, making, events, of_then.dataset)
-    prepared = build_inputs(of_then.governance.config_digest(claim.key), events, fetched)
-    if prepared.inputs_hash != making.computed["inputs_hash"]:
+    applied, original = _require_applied(services.database, claim.key), configs.for_key(claim.key)
+    events = _original_events(applied, known)
+    fetched = _fetch_inputs(services, applied, events, original.dataset)
+    prepared = build_inputs(original.governance.config_digest(claim.key), events, fetched)
+    if prepared.inputs_hash != applied.computed["inputs_hash"]:
         _refuse_if_changed(
-            claim.key, ["its inputs come out as others, though nothing that is kept of them has changed"]
+            claim.key, ["its inputs have another digest, though nothing recorded about them has changed"]
         )
-    return replace(prepared, fingerprint=making.computed["fingerprint"])
+    return replace(prepared, fingerprint=applied.computed["fingerprint"])
 
 
 def refuse_different_data(database: Database, claim: Claim) -> None:
-    """Before anything is staged."""
+    """Raises ReplayRefused when the masked data differs from the published data; call before staging."""
     now, then = detail_of(database, claim, Step.MASK)["content_hash"], _require_applied(database, claim.key).published
     if now != then["content_hash"]:
         was = then["content_hash"][:12]
@@ -77,17 +75,17 @@ def refuse_different_data(database: Database, claim: Claim) -> None:
 
 
 def is_still_published(services: Services, dataset: Dataset, release: Release) -> bool:
-    """Whether readers find all of the release that was made again. ReplayRefused when it is not the one published."""
-    then = Release.from_detail(dict(_require_applied(services.database, release.key).published))
+    """Whether readers still find the whole release. Raises ReplayRefused when it is not the published one."""
+    then = Release.from_values(_require_applied(services.database, release.key).published)
     _refuse_if_changed(release.key, [f"its {part} comes out otherwise" for part in _differing_parts(then, release)])
     return _is_complete(services.store, Layout(dataset.pipeline), release)
 
 
 def _require_applied(database: Database, key: str) -> AppliedTransaction:
-    making = applied_transaction(database, key)
-    if making is None or "frozen" not in making.computed:
-        raise ReplayRefused(f"{key}: {UNPUBLISHED if making is None else NO_SNAPSHOT}")
-    return making
+    applied = applied_transaction(database, key)
+    if applied is None or "frozen" not in applied.computed:
+        raise ReplayRefused(f"{key}: {UNPUBLISHED if applied is None else NO_SNAPSHOT}")
+    return applied
 
 
 def _refuse_if_changed(key: str, changes: Sequence[str]) -> None:
@@ -96,7 +94,7 @@ def _refuse_if_changed(key: str, changes: Sequence[str]) -> None:
 
 
 def _changed_events(applied: AppliedTransaction, now: Sequence[IngestEvent]) -> Iterator[str]:
-    """Objects that came, went or were written again since. An event that promises no content says nothing of it."""
+    """Yields the objects that were added, removed or written again since. Events without an ETag prove nothing."""
     then = {str(one["uri"]): one for one in applied.inputs}
     for uri in sorted(then.keys() - {event.asset_uri for event in now}):
         yield f"{uri} is no input any more"
@@ -113,7 +111,7 @@ def _changed_events(applied: AppliedTransaction, now: Sequence[IngestEvent]) -> 
 
 
 def _original_events(applied: AppliedTransaction, known: Sequence[IngestEvent]) -> list[IngestEvent]:
-    """The inputs as events that promise exactly what was found then."""
+    """Returns the original inputs as events that announce exactly what was fetched then."""
     by_identity = {event.identity: event for event in known}
     by_object = {event.asset_uri: event for event in known}
     return [

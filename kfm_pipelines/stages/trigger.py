@@ -1,9 +1,8 @@
-"""Why a run works on its keys: because events made them due, because somebody chose them, or for a replay.
+"""Why a run was started, and so which keys it may touch: events made them due, a person chose them, or a replay.
 
-Only the dispatcher and the worker ask for what events made due, and say so by a tag. Every other run was started by
-somebody, who may have chosen any key: Dagster puts a tag on the runs of a backfill, and none on the run of a single
-partition. So a run without our tag is bounded as well. It may still take a key of an open window that is due at this
-moment: then it does what the dispatcher would have done. A backfill and a replay may not.
+Runs for due keys carry our tag. Dagster tags the runs of a backfill but not the run of a single partition, so a run
+without our tag is manual and, like a backfill and a replay, limited to closed windows. A manual run may also take a key
+that is due right now, as the dispatcher would.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,29 +16,25 @@ from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.keys import due_or_held_keys, keys_of_other_datasets
 from kfm_pipelines.watermarks.queries import read_watermark, window_ends_after
 
-# What it puts on a run that somebody starts again; all other tags of the first one are copied.
-RERUN_TAG = "dagster/parent_run_id"
-# On every run that is asked for because keys are due.
+RERUN_TAG = "dagster/parent_run_id"  # set by Dagster on a re-execution, which copies all other tags
 EVENT_RUN_TAGS = {"kfm/asked-by": "events"}
 
 
 @dataclass(frozen=True, slots=True)
 class RunTrigger:
-    """What a run is for."""
-
     replay: str | None = None
     backfill: bool = False
-    manual: bool = False  # somebody started it in some other way
+    manual: bool = False
 
     @classmethod
     def from_tags(cls, tags: Mapping[str, str]) -> "RunTrigger":
         replay, backfill = tags.get(REPLAY_TAG), BACKFILL_TAG in tags
-        asked = EVENT_RUN_TAGS.items() <= tags.items() and RERUN_TAG not in tags
-        return cls(replay, backfill, manual=not (asked or backfill or replay))
+        by_events = EVENT_RUN_TAGS.items() <= tags.items() and RERUN_TAG not in tags
+        return cls(replay, backfill, manual=not (by_events or backfill or replay))
 
     @property
     def is_bounded(self) -> bool:
-        """Whether only closed windows may be touched. What events ask for may be done at any time."""
+        """Whether only closed windows may be touched."""
         return self.backfill or self.manual or self.replay is not None
 
 
@@ -49,17 +44,17 @@ EVENT_TRIGGER = RunTrigger()
 def refused_keys(
     database: Database, dataset: str, trigger: RunTrigger, keys: Sequence[str], run_id: str
 ) -> dict[str, str]:
-    """Why some of the keys are not for this run: they are another dataset's, or their windows are not closed yet, so
-    they may still change."""
+    """Returns the keys that this run must not touch, with the reason for each: they belong to another dataset, or their
+    windows are still open."""
     above = _above_watermark(database, dataset, keys) if trigger.is_bounded else {}
     allowed = due_or_held_keys(database, list(above), run_id) if trigger.manual else set()
-    strangers = keys_of_other_datasets(database, dataset, keys)
-    return {key: reason for key, reason in above.items() if key not in allowed} | strangers
+    others = keys_of_other_datasets(database, dataset, keys)
+    return {key: reason for key, reason in above.items() if key not in allowed} | others
 
 
 def is_reproduction(database: Database, dataset: str, trigger: RunTrigger) -> bool:
-    """Whether the run has to give the very bytes that are published. ReplayRefused when it belongs to no replay of the
-    dataset, though it says so."""
+    """Whether the run must reproduce the published bytes. Raises ReplayRefused when its replay is of another
+    dataset."""
     if trigger.replay is None:
         return False
     replay = replays.read(database, trigger.replay)
@@ -70,11 +65,11 @@ def is_reproduction(database: Database, dataset: str, trigger: RunTrigger) -> bo
 
 def _above_watermark(database: Database, dataset: str, keys: Sequence[str]) -> dict[str, str]:
     until = read_watermark(database, dataset)
-    stands = (
+    watermark = (
         f"the watermark of {dataset} stands at {_format_time(until)}" if until else f"{dataset} has no watermark yet"
     )
     return {
-        key: str(AboveWatermark(f"{key}: its window ends at {_format_time(end)} and is not closed: {stands}"))
+        key: str(AboveWatermark(f"{key}: its window ends at {_format_time(end)} and is not closed: {watermark}"))
         for key, end in window_ends_after(database, keys, until).items()
     }
 

@@ -1,7 +1,7 @@
-"""The audit: what was done to sensitive data, what was decided about it and who saw it. Only ever added to."""
+"""The audit log: what was done to sensitive data, what was decided about it and who saw it. Append-only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -25,7 +25,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One line; `detail` holds counts, names and digests, never values of the data."""
+    """One audit line; `detail` holds counts, names and digests, never values from the data."""
 
     action: Action
     actor: str
@@ -43,16 +43,7 @@ def record(connection: Connection, entry: AuditEntry) -> None:
         INSERT INTO kfm.audit (action, actor, dataset, key, txn, policy, digest, detail)
         VALUES (%(action)s, %(actor)s, %(dataset)s, %(key)s, %(txn)s, %(policy)s, %(digest)s, %(detail)s)
         """,
-        {
-            "action": entry.action,
-            "actor": entry.actor,
-            "dataset": entry.dataset,
-            "key": entry.key,
-            "txn": entry.txn,
-            "policy": entry.policy,
-            "digest": entry.digest,
-            "detail": jsonb(dict(entry.detail)),
-        },
+        {**asdict(entry), "detail": jsonb(dict(entry.detail))},
     )
 
 

@@ -1,4 +1,4 @@
-"""Documents that shaped releases, as they were when they did: declarations and environments, by digest."""
+"""Snapshots of declarations, environments and coefficients, stored by digest."""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from kfm_pipelines.state.database import Database, jsonb
 
 
 def save_snapshot(database: Database, kind: str, document: Mapping[str, Any]) -> str:
-    """Keep the document; its digest, which is the same for the same document."""
+    """Stores the document and returns its digest."""
     digest = digest_of(document)
     database.execute(
         "INSERT INTO kfm.frozen (digest, kind, document) VALUES (%(digest)s, %(kind)s, %(document)s)"
@@ -22,13 +22,13 @@ def save_snapshot(database: Database, kind: str, document: Mapping[str, Any]) ->
 
 
 def load_snapshot(database: Database, digest: str) -> Mapping[str, Any]:
-    """The document of that digest; IntegrityBroken when it is not there, or not any more what it was."""
+    """Raises IntegrityBroken when the document is missing or no longer matches its digest."""
     rows = database.fetch("SELECT document FROM kfm.frozen WHERE digest = %(digest)s", {"digest": digest})
     if not rows:
-        raise IntegrityBroken(f"no frozen document {digest[:12]} is known")
+        raise IntegrityBroken(f"there is no snapshot {digest[:12]}")
     document: Mapping[str, Any] = rows[0]["document"]
     if digest_of(document) != digest:
-        raise IntegrityBroken(f"the frozen document {digest[:12]} is not what it was")
+        raise IntegrityBroken(f"snapshot {digest[:12]} no longer matches its digest")
     return document
 
 

@@ -1,4 +1,4 @@
-"""The connection to Postgres: a small pool, the migrations, and database errors turned into ours."""
+"""The connection to Postgres: a small pool, the migrations, and the translation of database errors."""
 
 import select
 from collections.abc import Iterator, Mapping
@@ -18,31 +18,22 @@ else:
     Connection = object  # psycopg loads with the first connection
 
 
-def may_have_died(descriptor: int) -> bool:
-    """A server that closes a connection, or stops, leaves something to be read on it; so does one that has news. From
-    a quiet one nothing is known to be wrong: should its network be gone, a question would find out no sooner than the
-    next statement."""
-    asked = select.poll()
-    asked.register(descriptor, select.POLLIN)
-    return bool(asked.poll(0))
-
-
 Row = dict[str, Any]
 
-# A worker that hangs while it holds a key must stop neither the sensor nor, for long, that key's next worker.
+# A worker that hangs while it holds a key must not stop the sensor, nor for long that key's next worker.
 LOCK_SECONDS = 5
 CONNECTION_SECONDS = 15
 IDLE_IN_TRANSACTION_SECONDS = 120
 
 
 class TransitionIllegal(Terminal):
-    """The database refused a transition that the design forbids: a defect, never a matter of input."""
+    """The database refused a transition that the design forbids: a defect, never caused by input."""
 
     triage = "defect"
 
 
 class Database:
-    """One Postgres database. Rows come back as dictionaries and leave this package as values."""
+    """One Postgres database. Rows are dictionaries inside this package and typed values outside."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -50,7 +41,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """One transaction: committed at the end, rolled back on any exception."""
+        """Commits at the end of the block, rolls back on any exception."""
         import psycopg
         from psycopg_pool import PoolTimeout
 
@@ -88,7 +79,7 @@ class Database:
                     "row_factory": dict_row,
                     "connect_timeout": 5,
                     "application_name": "kfm",
-                    # Documents are made from the times it tells.
+                    # Published documents contain the times that it returns.
                     "options": f"-c timezone=UTC -c lock_timeout={LOCK_SECONDS}s"
                     f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_SECONDS}s",
                 },
@@ -102,8 +93,16 @@ class Database:
         return self._pool
 
 
+def may_have_died(descriptor: int) -> bool:
+    """Whether there is something to read: a server that closes a connection or stops leaves data on it. A round trip
+    would not detect a lost network earlier than the next statement does."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 def _check(connection: Connection) -> None:
-    """An exception has the pool open another."""
+    """Raises when the connection is dead; the pool then opens another."""
     from psycopg_pool import ConnectionPool
 
     if may_have_died(connection.fileno()):
@@ -111,7 +110,7 @@ def _check(connection: Connection) -> None:
 
 
 def migrate(postgres_url: str) -> None:
-    """Bring the `kfm` schema up to date; safe to call by several processes at once and again and again."""
+    """Brings the `kfm` schema up to date; safe to call repeatedly and from several processes at once."""
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError
@@ -130,7 +129,7 @@ def migrate(postgres_url: str) -> None:
     except OperationalError as error:
         raise ServiceUnavailable(f"Postgres does not answer: {_first_line(error)}") from error
     except CommandError as error:
-        raise SettingsInvalid(f"the database's schema is not of this version of kfm; update kfm ({error})") from error
+        raise SettingsInvalid(f"the database schema belongs to another version of kfm; update kfm ({error})") from error
     finally:
         engine.dispose()
 
@@ -139,7 +138,7 @@ HEAD = "0007"
 
 
 def is_current(database: Database) -> bool:
-    """Whether the schema is the one this code was written for; cheaper than asking Alembic."""
+    """Whether the schema is the one this code needs; cheaper than asking Alembic."""
     known = database.fetch("SELECT to_regclass('kfm.alembic_version') IS NOT NULL AS there")
     if not known[0]["there"]:
         return False
@@ -161,15 +160,13 @@ def _first_line(error: BaseException) -> str:
 
 
 def jsonb(value: object) -> "Jsonb":
-    """Returns a value as a parameter of type jsonb."""
     from psycopg.types.json import Jsonb
 
     return Jsonb(value)
 
 
 def advisory_lock(connection: Connection, name: str, seconds: float) -> bool:
-    """Takes the advisory lock with this name until the transaction ends; False when others held it for too long, and
-    the transaction is rolled back."""
+    """Takes the named advisory lock until the transaction ends. Rolls back and returns False when it stays taken."""
     from psycopg.errors import LockNotAvailable
 
     connection.execute("SELECT set_config('lock_timeout', %(ms)s, true)", {"ms": f"{round(seconds * 1000)}ms"})

@@ -1,7 +1,7 @@
-"""Dead letters: one for each refused message and one for each key that failed, with the reason in one sentence.
+"""Dead letters: one for each refused message and one for each failed key, with the reason in one sentence.
 
-A letter is opened, may be redriven or quarantined, and is closed when its message or key goes through after all; when
-it fails again, the same letter is open again. `letter_moves` keeps everything that ever happened to it.
+A letter is opened, may be redriven or quarantined, and is closed when its message or key succeeds. If it fails again,
+the same letter is reopened. `letter_moves` keeps the full history.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ REASON_LIMIT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A message that is no event of ours, kept as it came."""
+    """A refused message, kept as received."""
 
     identity: str
     body: str
@@ -31,7 +31,7 @@ class Refusal:
 
 
 def record_key(connection: Connection, claim: Claim, txn: int, stage: str, error: KfmError, trace: str) -> None:
-    """Open the key's letter, or open it again, with where the work came from and how far it had come."""
+    """Opens or reopens the key's letter, with its inputs and the steps it completed."""
     row = connection.execute(
         """
         INSERT INTO kfm.dead_letters AS known
@@ -72,9 +72,9 @@ def record_key(connection: Connection, claim: Claim, txn: int, stage: str, error
 
 
 def record_messages(connection: Connection, queue: str, refusals: Sequence[Refusal]) -> None:
-    """Keep refused messages, each body once; one that was refused before only counts, or opens its letter again."""
+    """Stores each refused body once. A repeat adds to the letter's count and reopens it if it was closed."""
     by_identity = {refusal.identity: refusal for refusal in refusals}
-    # In one order, so that two consumers of the same rubbish never wait for each other in a circle.
+    # In a fixed order, so that two consumers of the same messages cannot deadlock.
     for identity in sorted(by_identity):
         times = sum(refusal.identity == identity for refusal in refusals)
         _record_message(connection, queue, by_identity[identity], times)
@@ -120,33 +120,28 @@ def _record_message(connection: Connection, queue: str, refusal: Refusal, times:
 
 
 def close_key(connection: Connection, key: str, detail: Mapping[str, object]) -> None:
-    """The key went through after all: its letter is history."""
+    _close(connection, "key = %(key)s AND body IS NULL AND closed_at IS NULL", {"key": key}, detail)
+
+
+def close(connection: Connection, letter: int, detail: Mapping[str, object]) -> None:
+    _close(connection, "id = %(letter)s AND state <> 'closed'", {"letter": letter}, detail)
+
+
+def _close(
+    connection: Connection, condition: str, parameters: Mapping[str, object], detail: Mapping[str, object]
+) -> None:
     rows = connection.execute(
-        """
+        f"""
         UPDATE kfm.dead_letters SET state = 'closed', closed_at = clock_timestamp(), changed_at = clock_timestamp(),
                filed_at = NULL
-        WHERE key = %(key)s AND body IS NULL AND closed_at IS NULL RETURNING id
-        """,
-        {"key": key},
+        WHERE {condition} RETURNING id
+        """.encode(),  # noqa: S608 - both conditions are literals in this module
+        parameters,
     ).fetchall()
     record_move(connection, [row["id"] for row in rows], "closed", detail)
 
 
-def close(connection: Connection, letter: int, detail: Mapping[str, object]) -> None:
-    closed = connection.execute(
-        """
-        UPDATE kfm.dead_letters SET state = 'closed', closed_at = clock_timestamp(), changed_at = clock_timestamp(),
-               filed_at = NULL
-        WHERE id = %(letter)s AND state <> 'closed'
-        """,
-        {"letter": letter},
-    )
-    if closed.rowcount:
-        record_move(connection, [letter], "closed", detail)
-
-
 def record_move(connection: Connection, letters: Sequence[int], what: str, detail: Mapping[str, object]) -> None:
-    """Write into the letters' history."""
     if letters:
         connection.execute(
             "INSERT INTO kfm.letter_moves (letter, what, detail) SELECT id, %(what)s, %(detail)s "

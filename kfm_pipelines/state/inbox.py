@@ -1,19 +1,21 @@
-"""The inbox: rows of events, each recorded once by its identity."""
+"""The inbox: events, each recorded once by its identity, and the tokens of redriven messages that arrive in it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 from kfm_pipelines.events import IngestEvent
+from kfm_pipelines.state import dead_letters
 from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.dead_letters import Refusal
 
-LISTING = "s3-listing"  # in the place of a queue's name: found in a bucket, not told by anybody
+LISTING = "s3-listing"  # instead of a queue's name, for objects found by listing a bucket
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One queue message, read: its events, or why it, or one of its records, was refused. `token` marks a redrive."""
+    """A parsed queue message: its events, or why it or one of its records was refused. `token` marks a redrive."""
 
     body: str
     events: tuple[IngestEvent, ...] = ()
@@ -22,8 +24,7 @@ class Delivery:
 
 
 def events_of(connection: Connection, key: str) -> list[IngestEvent]:
-    """The events that go into a key: its own, and those of the key it takes its inputs from. What is held is no input
-    yet."""
+    """Returns the key's own events and those of the key it takes inputs from, without those held in the late lane."""
     rows = connection.execute(
         """
         SELECT i.identity, i.key, i.dataset, i.shape, i.asset_uri, i.etag, i.version_id, i.size, i.sequencer,
@@ -47,24 +48,62 @@ def known_identities(database: Database, identities: Sequence[str]) -> set[str]:
 
 def _event(row: dict[str, Any]) -> IngestEvent:
     bucket, _, object_key = row["asset_uri"].removeprefix("s3://").partition("/")
-    return IngestEvent(
-        shape=row["shape"],
-        identity=row["identity"],
-        bucket=bucket,
-        object_key=object_key,
-        etag=row["etag"],
-        version_id=row["version_id"],
-        size=row["size"],
-        sequencer=row["sequencer"],
-        event_time=row["event_time"],
-        dataset=row["dataset"],
-        priority=row["priority"],
-        key=row["key"],
-        window_start=row["window_start"],
-        window_end=row["window_end"],
-        change=row["change"],
-        partition=row["partition"],
-        late=row["late"],
-        message_group=row["message_group"],
-        group_sequence=None if row["group_sequence"] is None else int(row["group_sequence"]),
-    )
+    sequence = None if row["group_sequence"] is None else int(row["group_sequence"])
+    values = {name: value for name, value in row.items() if name != "asset_uri"}
+    return IngestEvent(**{**values, "bucket": bucket, "object_key": object_key, "group_sequence": sequence})
+
+
+def first_arrivals(connection: Connection, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Returns the deliveries without redriven messages that have arrived before. Redriven messages keep their original
+    sequence in the group: SQS numbers them again, but they are no newer."""
+    tokens = [delivery.token for delivery in deliveries if delivery.token]
+    if not tokens:
+        return list(deliveries)
+    rows = connection.execute(
+        """
+        SELECT i.token, i.state IN ('arrived', 'succeeded', 'failed') AS arrived, l.group_sequence
+        FROM kfm.redrive_items i JOIN kfm.dead_letters l ON l.id = i.letter
+        WHERE i.token = ANY(%(tokens)s) ORDER BY i.token FOR UPDATE OF i
+        """,
+        {"tokens": tokens},
+    ).fetchall()
+    # A token that we did not issue means nothing: two messages with it count as two.
+    ours = {row["token"]: row["group_sequence"] for row in rows}
+    arrived = {row["token"] for row in rows if row["arrived"]}
+    counted = []
+    for delivery in deliveries:
+        if delivery.token is None or delivery.token not in ours:
+            counted.append(delivery)
+        elif delivery.token not in arrived:
+            counted.append(_with_original_sequence(delivery, ours[delivery.token]))
+            arrived.add(delivery.token)
+    return counted
+
+
+def _with_original_sequence(delivery: Delivery, sequence: Decimal | None) -> Delivery:
+    if sequence is None:
+        return delivery
+    events = tuple(replace(event, group_sequence=int(sequence)) for event in delivery.events)
+    return replace(delivery, events=events)
+
+
+def record_arrivals(connection: Connection, deliveries: Sequence[Delivery]) -> None:
+    """Records for each redriven message whether it was refused again, or which keys it is work for."""
+    for delivery in sorted((one for one in deliveries if one.token), key=lambda one: one.token or ""):
+        _record_arrival(connection, delivery)
+
+
+def _record_arrival(connection: Connection, delivery: Delivery) -> None:
+    refused = str(delivery.refusal.error) if delivery.refusal else ""
+    row = connection.execute(
+        """
+        UPDATE kfm.redrive_items
+        SET state = CASE WHEN %(refused)s = '' THEN 'arrived' ELSE 'failed' END, outcome = left(%(refused)s, 1000),
+            keys = %(keys)s, changed_at = clock_timestamp()
+        WHERE token = %(token)s AND state IN ('sending', 'sent') RETURNING letter, redrive
+        """,
+        {"token": delivery.token, "refused": refused, "keys": sorted({event.key for event in delivery.events})},
+    ).fetchone()
+    if row and not refused:
+        detail = {"redrive": row["redrive"], "events": [event.identity for event in delivery.events]}
+        dead_letters.record_move(connection, [row["letter"]], "recorded", detail)

@@ -1,32 +1,28 @@
-"""Claims: a worker's lease on a key, with a fencing epoch that only ever grows.
+"""Keys and the leases on them, with a fencing epoch that only ever grows.
 
-The lease says when somebody else may take over; the epoch says who is too late. All times are the database's.
+The lease says when another worker may take over; the epoch says who is too late. All times are the database's.
 """
 
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from kfm_pipelines.errors import Fenced, KeyBusy, KeyInvalid, KfmError
 from kfm_pipelines.state.database import Database
 
-if TYPE_CHECKING:
-    pass
-
-
 PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 
-# Whoever changes many keys locks them in this order first, in a statement of its own: then no two processes wait for
-# each other in a circle, and the change that follows sees the rows as they are under the lock.
+# Code that changes many keys first locks them in this order, in a separate statement: two processes cannot deadlock,
+# and the change that follows sees the rows as they are under the lock.
 LOCK_HELD = "SELECT FROM kfm.keys WHERE owner = %(owner)s ORDER BY key FOR NO KEY UPDATE"
 LOCK_NAMED = "SELECT FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE"
-# With those that take their inputs from one of them: what changes here changes there.
+# Includes keys that take their inputs from one of these, because they change together.
 LOCK_WITH_DEPENDENTS = """
     SELECT FROM kfm.keys WHERE key = ANY(%(keys)s) OR inputs_from = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE
 """
-# For work that can wait: those that nobody has locked. A publication may hold its key for as long as its upload takes.
+# For work that can wait: skips locked keys, since a publication may hold its key for as long as its upload takes.
 LOCK_AVAILABLE = "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE SKIP LOCKED"
 
 
@@ -38,13 +34,14 @@ class Claim:
     epoch: int
     attempts: int
     owner: str
-    replay: str | None = None  # the one it is taken for
+    replay: str | None = None
 
 
 class Claims:
-    """The claims of one owner, which is one run. With a `dataset`, on keys of that one alone: whoever works for it goes
-    by its policy, its kill switch and its reviews, which say nothing of another's. Whoever makes again what is
-    published `spares_reviews`: taking a key ends what was staged of it, for somebody to look at."""
+    """The claims of one owner, which is one run.
+
+    `dataset` limits them to keys of that dataset, whose policy, kill switch and reviews apply. `skip_in_review` leaves
+    keys in review alone, because taking one discards what is staged for its reviewers."""
 
     def __init__(
         self,
@@ -64,8 +61,7 @@ class Claims:
         self.owner = owner
 
     def take(self, key: str) -> Claim:
-        """Take the key if it is free, ours, or its holder has gone silent. A replay may not do what the key is due for,
-        so for one the key stays due."""
+        """Takes the key if it is free, ours, or its lease has expired. A claim for a replay leaves the key due."""
         rows = self._database.fetch(
             """
             UPDATE kfm.keys
@@ -90,7 +86,7 @@ class Claims:
         return Claim(key, rows[0]["epoch"], rows[0]["attempts"], self.owner, self._replay)
 
     def held(self) -> dict[str, Claim]:
-        """Every key this owner holds now, in the order of the keys."""
+        """Returns the claims of this owner, ordered by key."""
         rows = self._database.fetch(
             """
             SELECT key, epoch, attempts FROM kfm.keys
@@ -101,7 +97,7 @@ class Claims:
         return {row["key"]: Claim(row["key"], row["epoch"], row["attempts"], self.owner, self._replay) for row in rows}
 
     def renew(self) -> None:
-        # A key locked by its own publication is in good hands; waiting for it would let the others run out.
+        # A key locked by its own publication is safe; waiting for it would let the other leases expire.
         self._database.execute(
             """
             UPDATE kfm.keys SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
@@ -112,7 +108,7 @@ class Claims:
 
     @contextmanager
     def keep_alive(self) -> Iterator[None]:
-        """Renew all leases now and then while the work inside goes on; a worker that stops loses them."""
+        """Renews all leases periodically while the block runs; a worker that stops loses them."""
         done = threading.Event()
         keeper = threading.Thread(target=self._renew_until, args=(done,), name="lease-keeper", daemon=True)
         self.renew()
@@ -128,7 +124,7 @@ class Claims:
             try:
                 self.renew()
             except KfmError:
-                # The database is away: the lease runs out by itself, and fencing keeps a late worker harmless.
+                # Without the database the lease expires by itself, and fencing keeps a late worker harmless.
                 continue
 
     def _explain_refusal(self, key: str) -> None:
@@ -145,7 +141,7 @@ class Claims:
 
 
 def keys_of_other_datasets(database: Database, dataset: str, keys: Sequence[str]) -> dict[str, str]:
-    """Why some of the keys are not for whoever works for the dataset: anybody can name any key to a run."""
+    """Returns the keys that belong to another dataset, with the reason to refuse each."""
     rows = database.fetch(
         "SELECT key, dataset FROM kfm.keys WHERE key = ANY(%(keys)s) AND dataset <> %(dataset)s",
         {"keys": list(keys), "dataset": dataset},
@@ -154,8 +150,7 @@ def keys_of_other_datasets(database: Database, dataset: str, keys: Sequence[str]
 
 
 def keys_in_review(database: Database, keys: Sequence[str]) -> dict[str, str]:
-    """Those of the keys of which a release waits for somebody to decide, or for a run to take up what was decided; with
-    a sentence that says so."""
+    """Returns the keys with a release in review, or decided but not yet picked up, with the reason to refuse each."""
     rows = database.fetch(
         "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) AND awaiting IS NOT NULL", {"keys": list(keys)}
     )
@@ -171,7 +166,7 @@ def fenced_error(claim: Claim) -> Fenced:
 
 
 def due_or_held_keys(database: Database, keys: Sequence[str], owner: str) -> set[str]:
-    """Those of the keys that somebody has to work on now, or that this owner already does."""
+    """Returns the keys that are due, abandoned, or held by this owner."""
     rows = database.fetch(
         """
         SELECT key FROM kfm.keys
@@ -181,3 +176,20 @@ def due_or_held_keys(database: Database, keys: Sequence[str], owner: str) -> set
         {"keys": list(keys), "owner": owner},
     )
     return {row["key"] for row in rows}
+
+
+def window_of_key(database: Database, key: str) -> tuple[datetime, datetime]:
+    [row] = database.fetch("SELECT window_start, window_end FROM kfm.keys WHERE key = %(key)s", {"key": key})
+    return row["window_start"], row["window_end"]
+
+
+def source_of_key(database: Database, key: str) -> str | None:
+    """Returns the key of another version from which this key takes its inputs."""
+    [row] = database.fetch("SELECT inputs_from FROM kfm.keys WHERE key = %(key)s", {"key": key})
+    source: str | None = row["inputs_from"]
+    return source
+
+
+def dataset_of_key(database: Database, key: str) -> str:
+    [row] = database.fetch("SELECT dataset FROM kfm.keys WHERE key = %(key)s", {"key": key})
+    return str(row["dataset"])

@@ -1,8 +1,8 @@
-"""The kill switch: which datasets nothing is published of until somebody says so, who said it and why.
+"""The kill switch: which datasets must not publish, since when, who decided it and why.
 
-A publication holds the dataset's barrier, shared, from before it looks at the switch until its swap is committed or
-given up. `kill` commits its move first and then passes the barrier alone, so when it returns every publication that
-did not see the move is over. Nobody waits for the barrier but `kill`, which holds nothing else: there is no deadlock.
+A publication holds the dataset's barrier, shared, from before it checks the switch until its swap is committed or
+given up. `kill` commits its move and then takes the barrier exclusively, so when it returns every publication that
+missed the move has ended. Only `kill` waits for the barrier, and it holds nothing else, so there is no deadlock.
 """
 
 from dataclasses import asdict, dataclass
@@ -17,8 +17,6 @@ LONGEST_WAIT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class KilledDataset:
-    """A dataset that is killed: by whom, why and since when."""
-
     dataset: str
     actor: str
     reason: str
@@ -33,8 +31,6 @@ class KilledDataset:
 
 @dataclass(frozen=True, slots=True)
 class KillMove:
-    """One move of the switch."""
-
     dataset: str
     killed: bool
     actor: str
@@ -45,9 +41,9 @@ class KillMove:
 def kill(
     database: Database, dataset: str, actor: str, reason: str, *, wait_seconds: float = LONGEST_WAIT_SECONDS
 ) -> None:
-    """Set the switch, then wait for the swaps under way. Killing what is killed records who and why once more.
+    """Sets the switch, then waits for running publications. Killing a killed dataset records the new actor and reason.
 
-    StillPublishing when some are not over in time: the switch is set nevertheless, and stays set."""
+    Raises StillPublishing when some have not ended in time; the switch stays set."""
     with database.transaction() as connection:
         _lock_switch(connection, dataset)
         _record_move(connection, dataset, actor, reason, killed=True)
@@ -55,7 +51,7 @@ def kill(
 
 
 def unkill(database: Database, dataset: str, actor: str, reason: str) -> bool:
-    """Release the switch; False, and nothing recorded, when the dataset was not killed."""
+    """Releases the switch; returns False and records nothing when the dataset was not killed."""
     with database.transaction() as connection:
         _lock_switch(connection, dataset)
         if find_killed(connection, dataset) is None:
@@ -77,7 +73,6 @@ def find_killed(connection: Connection, dataset: str) -> KilledDataset | None:
 
 
 def history(database: Database, dataset: str) -> list[KillMove]:
-    """Every move of the dataset's switch, the first one first."""
     rows = database.fetch(
         "SELECT dataset, killed, actor, reason, at FROM kfm.kill_moves WHERE dataset = %(dataset)s ORDER BY id",
         {"dataset": dataset},
@@ -86,7 +81,6 @@ def history(database: Database, dataset: str) -> list[KillMove]:
 
 
 def was_killed_within(database: Database, dataset: str, seconds: float) -> bool:
-    """Whether the dataset is killed, or was at some time in the last so many seconds."""
     rows = database.fetch(
         """
         SELECT 1 FROM kfm.killed WHERE dataset = %(dataset)s
@@ -100,7 +94,7 @@ def was_killed_within(database: Database, dataset: str, seconds: float) -> bool:
 
 
 def killed_with_due_keys(database: Database) -> list[tuple[KilledDataset, int]]:
-    """Every dataset that is killed, and how many of its keys are due and wait for that to end."""
+    """Returns every killed dataset with the number of its due keys."""
     rows = database.fetch(
         """
         SELECT d.dataset, d.actor, d.reason, d.at, (SELECT count(*) FROM kfm.keys k WHERE k.dataset = d.dataset
@@ -112,7 +106,7 @@ def killed_with_due_keys(database: Database) -> list[tuple[KilledDataset, int]]:
 
 
 def interrupted_publications(database: Database, limit: int) -> list[tuple[str, str]]:
-    """Dataset and key of publications of killed datasets that were intended and that nobody is at any more."""
+    """Returns dataset and key of intended publications of killed datasets that no worker holds any more."""
     rows = database.fetch(
         """
         SELECT k.dataset, k.key FROM kfm.keys k JOIN kfm.killed d ON d.dataset = k.dataset
@@ -127,7 +121,7 @@ def interrupted_publications(database: Database, limit: int) -> list[tuple[str, 
 
 
 def is_known(database: Database, dataset: str) -> bool:
-    """Whether any event ever named the dataset, or somebody killed it: its declaration may be gone or broken."""
+    """Whether the database knows the dataset, even if its declaration is gone or broken."""
     rows = database.fetch(
         """
         SELECT 1 WHERE EXISTS (SELECT FROM kfm.keys WHERE dataset = %(dataset)s)
@@ -145,8 +139,8 @@ def refuse_if_killed(connection: Connection, dataset: str) -> None:
 
 
 def hold_barrier(connection: Connection, dataset: str) -> bool:
-    """Hold the barrier until the transaction ends, so that a kill waits for it; False when one is waiting or passing
-    now. It is tried, not waited for: whoever is after the barrier has set the switch already."""
+    """Holds the barrier until the transaction ends, so that a kill waits for it. Returns False when a kill is waiting:
+    it has set the switch already, so there is nothing to wait for."""
     row = connection.execute(
         "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(barrier)s, 0)) AS held", _barrier(dataset)
     ).fetchone()
@@ -154,13 +148,12 @@ def hold_barrier(connection: Connection, dataset: str) -> bool:
 
 
 def _barrier(dataset: str) -> dict[str, str]:
-    """What the barrier is numbered by. Two datasets may share a number by chance; then one waits a little for the
-    other, or its keys come again, and nothing worse."""
+    """The name that is hashed to the lock's number. A collision between datasets only delays one of them."""
     return {"barrier": f"kfm kill {dataset}"}
 
 
 def _lock_switch(connection: Connection, dataset: str) -> None:
-    """One move at a time, so that the one with the highest number is the one that was committed last."""
+    """Serialises moves, so that the one with the highest id was committed last."""
     connection.execute(
         "SELECT pg_advisory_xact_lock(hashtextextended(%(seat)s, 0))", {"seat": f"kfm kill move {dataset}"}
     )
@@ -182,13 +175,13 @@ def _await_publications(database: Database, dataset: str, wait_seconds: float) -
             return
         under_way = _count_publications(connection, dataset)
     raise StillPublishing(
-        f"{dataset} is killed and stays so, but {under_way} publications that had begun before were not over after "
-        f"{wait_seconds:.0f} s; kill it again to wait for them"
+        f"{dataset} is killed, but publications that began earlier are still running after {wait_seconds:.0f} s: "
+        f"{under_way}; kill it again to wait for them"
     )
 
 
 def _count_publications(connection: Connection, dataset: str) -> int:
-    """How many hold the barrier. Postgres shows its number in two halves."""
+    """Counts the holders of the barrier. Postgres shows the lock's number in two halves."""
     row = connection.execute(
         """
         SELECT count(*) AS n FROM pg_locks

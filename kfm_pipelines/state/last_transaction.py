@@ -1,4 +1,4 @@
-"""How what is published came about, by the log: the transaction that last applied each key."""
+"""The transaction and configuration behind each key's current revision, read from the write-ahead log."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,7 @@ from kfm_pipelines.state.database import Database
 
 @dataclass(frozen=True, slots=True)
 class AppliedTransaction:
-    """What the log says of the steps by which a key's current revision was made. A revision that was restored was made
-    by whoever restored it last."""
+    """The logged steps of the transaction that last applied a key, including one that restored a revision."""
 
     key: str
     begun: Mapping[str, Any]
@@ -28,7 +27,7 @@ class AppliedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class AppliedConfig:
-    """Under which configuration that was. Nothing is kept of what was published before configurations were."""
+    """The configuration of that transaction; None for what was published before snapshots were kept."""
 
     key: str
     frozen: Mapping[str, str] | None
@@ -47,7 +46,7 @@ _APPLIED = """
 
 
 def applied_transaction(database: Database, key: str) -> AppliedTransaction | None:
-    """None when nothing of the key is published."""
+    """Returns None when the key has never been published."""
     rows = database.fetch(
         f"""
         SELECT asked.key, b.detail AS begun, c.detail AS computed, p.detail AS published {_APPLIED}
@@ -59,7 +58,7 @@ def applied_transaction(database: Database, key: str) -> AppliedTransaction | No
 
 
 def applied_configs(database: Database, keys: Sequence[str]) -> dict[str, AppliedConfig]:
-    """Of those of the keys of which something is published; thousands at once."""
+    """Returns the configuration of each published key among `keys`."""
     rows = database.fetch(
         f"""
         SELECT asked.key, c.detail -> 'frozen' AS frozen, c.detail -> 'policy' AS policy,
@@ -71,8 +70,9 @@ def applied_configs(database: Database, keys: Sequence[str]) -> dict[str, Applie
 
 
 def masking_policies(database: Database, keys: Sequence[str]) -> dict[str, str]:
-    """Of those of the keys that ever went through a policy with a secret, which only one that masks needs: the last
-    such policy, without its version. Published or not: what was read was found to be sensitive."""
+    """Returns the last masking policy, without its version, of each key that ever went through one, published or not.
+
+    Only policies that mask have a secret key."""
     rows = database.fetch(
         """
         SELECT asked.key, m.policy

@@ -1,7 +1,4 @@
-"""Replays: what was planned, where each stands, and who did what to it.
-
-Belongs here: a replay as a whole. Does not: its keys and batches (`replay_keys`), or what to do next (operations').
-"""
+"""Replays: the plan, the state of each, and the log of who did what. Keys and batches belong to `operations.replay`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,20 +15,20 @@ FINAL_STATES = ("stopped", "cancelled", "done")
 
 @dataclass(frozen=True, slots=True)
 class ReplayTerms:
-    """How a replay is carried out: chosen when it is started, and kept when it is resumed, but for `here`."""
+    """Execution options, chosen at the start and kept when it is resumed, except `here`."""
 
-    canary: int = 3  # keys that are tried first
+    canary: int = 3  # keys to try first
     batch: int = 200
-    rate: float | None = None  # keys a minute
+    rate: float | None = None  # keys per minute
     time_box_seconds: float | None = None
     max_attempts: int = 3
     quarantine_percent: float = 10.0
-    here: bool = False  # by whoever started it, not by Dagster's daemon
+    here: bool = False  # executed by the process that started it, not by Dagster's daemon
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedReplay:
-    """What is agreed to: `plan` is what was asked for, `config` what it was planned under."""
+    """`plan` is the request, `config` the configuration it was planned under."""
 
     id: str
     dataset: str
@@ -43,7 +40,7 @@ class PlannedReplay:
 
 @dataclass(frozen=True, slots=True)
 class Replay(PlannedReplay):
-    """A plan, and how far it has come."""
+    """A planned replay and its progress."""
 
     state: str
     note: str
@@ -63,8 +60,8 @@ class Replay(PlannedReplay):
 
 @dataclass(frozen=True, slots=True)
 class PlannedKey:
-    """A key of a plan: `source` is where the release is that it is compared with, if that is another; `left_out` says
-    that it is named only for the reason why it is not replayed."""
+    """A key of a plan. `source` is the key whose release it is compared with, if that is another one; a key that is
+    `left_out` is listed only with the reason why it is not replayed."""
 
     key: str
     why: str
@@ -73,7 +70,7 @@ class PlannedKey:
 
 
 def create(database: Database, new: PlannedReplay, keys: Sequence[PlannedKey], actor: str) -> None:
-    """Keep a plan. The keys are replayed in the given order."""
+    """Stores a plan. The keys are replayed in the given order."""
     with database.transaction() as connection:
         connection.execute(
             """
@@ -115,8 +112,8 @@ def latest(database: Database, limit: int) -> list[Replay]:
 
 
 def active_replays(database: Database) -> list[Replay]:
-    """Those that Dagster's daemon carries out now, and those that are not carried on but have a batch that is not over.
-    Nobody but its person goes on with one that is carried out elsewhere."""
+    """Returns the replays that Dagster's daemon executes now, and those not running that still have an open batch.
+    A replay with `here` is left to the process that started it."""
     rows = database.fetch(
         """
         SELECT * FROM kfm.replays r
@@ -139,7 +136,7 @@ def move(
     note: str = "",
     terms: ReplayTerms | None = None,
 ) -> bool:
-    """Move a replay on, if it is still where it was; in the log, with whoever did it. False when it is not."""
+    """Changes the replay's state and logs the actor; returns False when it is not in one of the expected states."""
     with database.transaction() as connection:
         moved = connection.execute(
             """
@@ -182,7 +179,7 @@ def moves_of(database: Database, replay: str) -> list[dict[str, Any]]:
 
 
 def seconds_since_start(database: Database, replay: str) -> float:
-    """Since it was last started or resumed."""
+    """Returns the seconds since the last start or resumption."""
     rows = database.fetch(
         """
         SELECT extract(epoch FROM clock_timestamp() - max(at))::float AS seconds FROM kfm.replay_moves
@@ -195,13 +192,13 @@ def seconds_since_start(database: Database, replay: str) -> float:
 
 @contextmanager
 def lock_replay(database: Database, replay: str) -> Iterator[bool]:
-    """Whether this process may carry the replay on: one does at a time. Dies with the process, however that ends."""
+    """Yields whether this process may execute the replay; one does at a time. The lock ends with the process."""
     name = {"name": f"kfm replay {replay}"}
     with database.transaction() as connection:
         [row] = connection.execute(
             "SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0)) AS mine", name
         ).fetchall()
-        connection.commit()  # the lock is the connection's; a transaction left open would be ended after a while
+        connection.commit()  # the lock belongs to the connection; an idle transaction would be ended after a while
         try:
             yield bool(row["mine"])
         finally:

@@ -1,22 +1,21 @@
-"""Revisions: what is published for each key, in the order it was applied."""
+"""Revisions: what is published for each key, in the order it was applied, and the objects it was made from."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from kfm_pipelines.declarations.identity import BBox, box_from
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.state.database import Connection, Database
 
 
-@dataclass(frozen=True, slots=True)
-class Revision:
-    """One publication of a key."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseDescription:
+    """What every description of a release contains."""
 
     key: str
     revision: int
-    txn: int
     inputs_hash: str
     fingerprint: str
     content_hash: str
@@ -24,35 +23,82 @@ class Revision:
     rows: int
     bytes: int
     bbox: BBox | None
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any], **others: Any) -> Self:
+        """Builds it from a row or a stored detail, which may hold more than its fields."""
+        known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
+        return cls(**{**known, "bbox": box_from(values["bbox"]), **others})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision(ReleaseDescription):
+    """One publication of a key."""
+
+    txn: int
     run_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedKey:
-    """What a collection needs to know of one published key."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedKey(Revision):
+    """The current revision of a key, with the key's window."""
 
-    key: str
     window_start: datetime
     window_end: datetime
-    bbox: BBox | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessedObject:
+    """One object as it was when its key was published."""
+
+    asset_uri: str
+    etag: str | None
+    version_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchCounts:
+    """Objects known to be unchanged, and objects that had to be fetched."""
+
+    hits: int = 0
+    misses: int = 0
+
+    def __add__(self, other: "FetchCounts") -> "FetchCounts":
+        return FetchCounts(self.hits + other.hits, self.misses + other.misses)
+
+
+_CURRENT = "SELECT * FROM kfm.revisions WHERE key = %(key)s ORDER BY revision DESC LIMIT 1"
 
 
 def current_revision(database: Database, key: str) -> Revision | None:
-    rows = database.fetch(
-        "SELECT * FROM kfm.revisions WHERE key = %(key)s ORDER BY revision DESC LIMIT 1", {"key": key}
-    )
-    return _revision(rows[0]) if rows else None
+    rows = database.fetch(_CURRENT, {"key": key})
+    return Revision.from_values(rows[0]) if rows else None
+
+
+def lock_current_revision(connection: Connection, key: str) -> Revision | None:
+    """Returns the current revision after any running publication has ended; none begins until the transaction ends."""
+    connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR SHARE", {"key": key})
+    row = connection.execute(_CURRENT, {"key": key}).fetchone()
+    return Revision.from_values(row) if row else None
 
 
 def record_revision(connection: Connection, new: Revision) -> None:
-    """Record it, unless it restores the one that is current; then its bytes must be the same. Its Item may differ: it
-    names the software that made it."""
+    """Inserts the revision. If it restores an existing one, its bytes must be the same, but its Item may differ,
+    because the Item names the software that made it."""
     row = connection.execute(
         "SELECT * FROM kfm.revisions WHERE key = %(key)s AND revision = %(revision)s",
         {"key": new.key, "revision": new.revision},
     ).fetchone()
     if row is None:
-        _insert(connection, new)
+        connection.execute(
+            """
+            INSERT INTO kfm.revisions
+                (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes, bbox, run_id)
+            VALUES (%(key)s, %(revision)s, %(txn)s, %(inputs_hash)s, %(fingerprint)s, %(content_hash)s, %(item_hash)s,
+                    %(rows)s, %(bytes)s, %(bbox)s, %(run_id)s)
+            """,
+            {**asdict(new), "bbox": list(new.bbox) if new.bbox else None},
+        )
     elif row["content_hash"] != new.content_hash:
         raise IntegrityBroken(
             f"{new.key}: revision {new.revision} came out as {new.content_hash[:12]}, not {row['content_hash'][:12]}"
@@ -67,9 +113,35 @@ def record_revision(connection: Connection, new: Revision) -> None:
         )
 
 
+def record_in_ledger(
+    connection: Connection, dataset: str, revision: Revision, manifest_hash: str | None, attestation_hash: str | None
+) -> None:
+    """Adds the publication to the ledger, in the transaction that commits it. The digests of its records are None for
+    what was staged before there were such records."""
+    connection.execute(
+        """
+        INSERT INTO kfm.ledger (run_id, dataset, key, revision, txn, content_hash, item_hash, manifest_hash,
+                                attestation_hash, rows, bytes)
+        VALUES (%(run_id)s, %(dataset)s, %(key)s, %(revision)s, %(txn)s, %(content_hash)s, %(item_hash)s, %(manifest)s,
+                %(attestation)s, %(rows)s, %(bytes)s)
+        """,
+        {**asdict(revision), "dataset": dataset, "manifest": manifest_hash, "attestation": attestation_hash},
+    )
+
+
+def mark_collection_changed(connection: Connection, dataset: str) -> None:
+    connection.execute(
+        """
+        INSERT INTO kfm.collections (dataset, changed) VALUES (%(dataset)s, 1)
+        ON CONFLICT (dataset) DO UPDATE SET changed = kfm.collections.changed + 1
+        """,
+        {"dataset": dataset},
+    )
+
+
 def neighbour_rows(database: Database, key: str, windows: int) -> list[int]:
-    """How many rows are published for the windows around a key's: so many before it and so many after it, of the same
-    dataset and transform. Found from the key outwards, so that it does not matter how many windows there are."""
+    """Returns the published row counts of up to `windows` windows before the key's and as many after it, of the same
+    dataset and transform version. Searches outwards from the key, so the number of windows does not matter."""
     # Without OFFSET 0 the planner turns the look at each neighbour into a join over all of them.
     rows = database.fetch(
         """
@@ -94,34 +166,23 @@ def neighbour_rows(database: Database, key: str, windows: int) -> list[int]:
     return [row["rows"] for row in rows]
 
 
-def published_keys(connection: Connection, dataset: str) -> list[PublishedKey]:
+def published_keys(connection: Connection, dataset: str, page: str | None = None) -> list[PublishedKey]:
+    """Returns the published keys of a dataset, or of one page of its collection, ordered by key."""
     rows = connection.execute(
         """
-        SELECT DISTINCT ON (k.key COLLATE "C") k.key, k.window_start, k.window_end, r.bbox
-        FROM kfm.keys k JOIN kfm.revisions r ON r.key = k.key
-        WHERE k.dataset = %(dataset)s ORDER BY k.key COLLATE "C", r.revision DESC
+        SELECT r.*, k.window_start, k.window_end
+        FROM kfm.keys k
+        JOIN LATERAL (SELECT * FROM kfm.revisions WHERE key = k.key ORDER BY revision DESC LIMIT 1) r ON true
+        WHERE k.dataset = %(dataset)s AND (%(page)s::text IS NULL OR kfm.page_of(k.key) = %(page)s)
+        ORDER BY k.key COLLATE "C"
         """,
-        {"dataset": dataset},
+        {"dataset": dataset, "page": page},
     )
-    return [PublishedKey(r["key"], r["window_start"], r["window_end"], box_from(r["bbox"])) for r in rows]
-
-
-def current_revisions(connection: Connection, dataset: str) -> list[Revision]:
-    """Of each key that anything is published of."""
-    rows = connection.execute(
-        """
-        SELECT DISTINCT ON (r.key COLLATE "C") r.*
-        FROM kfm.keys k JOIN kfm.revisions r ON r.key = k.key
-        WHERE k.dataset = %(dataset)s ORDER BY r.key COLLATE "C", r.revision DESC
-        """,
-        {"dataset": dataset},
-    )
-    return [_revision(row) for row in rows]
+    return [PublishedKey.from_values(row) for row in rows]
 
 
 def newest_revisions(database: Database, dataset: str, *, days: int) -> list[Revision]:
-    """The current revision of each key whose window lies in the last so many days that anything is published of, the
-    newest window first."""
+    """Returns the current revisions of the last `days` days of published windows, newest window first."""
     rows = database.fetch(
         """
         SELECT r.*
@@ -133,97 +194,48 @@ def newest_revisions(database: Database, dataset: str, *, days: int) -> list[Rev
         """,
         {"dataset": dataset, "days": days},
     )
-    return [_revision(row) for row in rows]
+    return [Revision.from_values(row) for row in rows]
 
 
-def lock_current_revision(connection: Connection, key: str) -> Revision | None:
-    """The current one, once a publication that is under way has ended; none begins until the transaction ends."""
-    connection.execute("SELECT FROM kfm.keys WHERE key = %(key)s FOR SHARE", {"key": key})
-    row = connection.execute(
-        "SELECT * FROM kfm.revisions WHERE key = %(key)s ORDER BY revision DESC LIMIT 1", {"key": key}
-    ).fetchone()
-    return _revision(row) if row else None
+def processed_objects(database: Database, key: str) -> dict[str, ProcessedObject]:
+    """Returns the objects in the key's current revision, by URI."""
+    rows = database.fetch("SELECT asset_uri, etag, version_id FROM kfm.ingest_state WHERE key = %(key)s", {"key": key})
+    return {row["asset_uri"]: ProcessedObject(**row) for row in rows}
 
 
-def mark_collection_changed(connection: Connection, dataset: str) -> None:
-    """Say that the dataset's collection has to be written anew."""
+def record_processed(connection: Connection, dataset: str, key: str, inputs: Sequence[Mapping[str, Any]]) -> None:
+    """Records these objects, and no others, as those of the revision being committed."""
+    ordered = sorted(inputs, key=lambda one: str(one["uri"]))
+    uris = [one["uri"] for one in ordered]
     connection.execute(
-        """
-        INSERT INTO kfm.collections (dataset, changed) VALUES (%(dataset)s, 1)
-        ON CONFLICT (dataset) DO UPDATE SET changed = kfm.collections.changed + 1
-        """,
-        {"dataset": dataset},
+        "DELETE FROM kfm.ingest_state WHERE key = %(key)s AND NOT asset_uri = ANY(%(uris)s)", {"key": key, "uris": uris}
     )
-
-
-def _insert(connection: Connection, new: Revision) -> None:
     connection.execute(
         """
-        INSERT INTO kfm.revisions
-            (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes, bbox, run_id)
-        VALUES (%(key)s, %(revision)s, %(txn)s, %(inputs_hash)s, %(fingerprint)s, %(content_hash)s, %(item_hash)s,
-                %(rows)s, %(bytes)s, %(bbox)s, %(run_id)s)
+        INSERT INTO kfm.ingest_state AS known (dataset, key, asset_uri, etag, version_id, sequencer)
+        SELECT %(dataset)s, %(key)s, *
+        FROM unnest(%(uris)s::text[], %(etags)s::text[], %(versions)s::text[], %(sequencers)s::text[])
+        ON CONFLICT (dataset, asset_uri) DO UPDATE SET
+            key = excluded.key, etag = excluded.etag, version_id = excluded.version_id,
+            sequencer = excluded.sequencer, processed_at = clock_timestamp()
         """,
         {
-            "key": new.key,
-            "revision": new.revision,
-            "txn": new.txn,
-            "inputs_hash": new.inputs_hash,
-            "fingerprint": new.fingerprint,
-            "content_hash": new.content_hash,
-            "item_hash": new.item_hash,
-            "rows": new.rows,
-            "bytes": new.bytes,
-            "bbox": list(new.bbox) if new.bbox else None,
-            "run_id": new.run_id,
-        },
-    )
-
-
-def _revision(row: Mapping[str, Any]) -> Revision:
-    return Revision(
-        key=row["key"],
-        revision=row["revision"],
-        txn=row["txn"],
-        inputs_hash=row["inputs_hash"],
-        fingerprint=row["fingerprint"],
-        content_hash=row["content_hash"],
-        item_hash=row["item_hash"],
-        rows=row["rows"],
-        bytes=row["bytes"],
-        bbox=box_from(row["bbox"]),
-        run_id=row["run_id"],
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class RecordDigests:
-    """Digests of what tells how a revision came about; None of what was staged before there was such a record."""
-
-    manifest_hash: str | None
-    attestation_hash: str | None
-
-
-def record_in_ledger(connection: Connection, dataset: str, revision: Revision, records: RecordDigests) -> None:
-    """Once for a transaction: whoever rolls it forward commits it, so it is entered by the commit and nowhere else."""
-    connection.execute(
-        """
-        INSERT INTO kfm.ledger (run_id, dataset, key, revision, txn, content_hash, item_hash, manifest_hash,
-                                attestation_hash, rows, bytes)
-        VALUES (%(run_id)s, %(dataset)s, %(key)s, %(revision)s, %(txn)s, %(content_hash)s, %(item_hash)s, %(manifest)s,
-                %(attestation)s, %(rows)s, %(bytes)s)
-        """,
-        {
-            "run_id": revision.run_id,
             "dataset": dataset,
-            "key": revision.key,
-            "revision": revision.revision,
-            "txn": revision.txn,
-            "content_hash": revision.content_hash,
-            "item_hash": revision.item_hash,
-            "manifest": records.manifest_hash,
-            "attestation": records.attestation_hash,
-            "rows": revision.rows,
-            "bytes": revision.bytes,
+            "key": key,
+            "uris": uris,
+            "etags": [one["etag"] for one in ordered],
+            "versions": [one["version"] for one in ordered],
+            "sequencers": [one.get("sequencer") for one in ordered],
         },
     )
+
+
+def count_fetches(database: Database, dataset: str, fetches: FetchCounts) -> None:
+    if fetches != FetchCounts():
+        database.execute(
+            """
+            INSERT INTO kfm.fetch_totals AS t (dataset, hits, misses) VALUES (%(dataset)s, %(hits)s, %(misses)s)
+            ON CONFLICT (dataset) DO UPDATE SET hits = t.hits + excluded.hits, misses = t.misses + excluded.misses
+            """,
+            {"dataset": dataset, "hits": fetches.hits, "misses": fetches.misses},
+        )

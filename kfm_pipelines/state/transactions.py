@@ -1,7 +1,7 @@
-"""What happens to one key as a whole: every function here is one database transaction over WAL, inbox and key.
+"""Transitions of one key: every public function is one database transaction over WAL, inbox and key.
 
-A key's transaction begins with a claim and ends in exactly one of `commit` (in `publishing`), `skip` or `fail`;
-`hand_back` ends it without an outcome for the key, so that it is tried again.
+A key's transaction begins with a claim and ends in exactly one of `commit` (in `stages.publish.tables`), `skip` or
+`fail`; `hand_back` ends it without an outcome, so that the key is tried again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,8 @@ def begin(
     *,
     take_events: bool = True,
 ) -> list[IngestEvent]:
-    """Open the key's transaction over every event known now, or without `taking` them; a later one makes it due."""
+    """Opens the key's transaction over all events known now; a later event makes the key due again. Without
+    `take_events` the events stay waiting."""
     with database.transaction() as connection:
         events = events_of(connection, claim.key)
         _open(connection, claim, describe(events), events if take_events else [])
@@ -38,7 +39,7 @@ def advance(
     *,
     audit_entry: AuditEntry | None = None,
 ) -> None:
-    """Write a step, together with what the audit has to say of it."""
+    """Writes a step and its audit entry."""
     with database.transaction() as connection:
         wal.append(connection, claim, step, detail)
         if audit_entry:
@@ -46,8 +47,8 @@ def advance(
 
 
 def await_review(database: Database, claim: Claim, release_digest: str, audit_entry: AuditEntry) -> None:
-    """Let go of a key whose release is staged, until somebody decides about it. The transaction stays open: what is
-    staged, and what it was made from, is kept for whoever has to look at it."""
+    """Frees a key until its staged release has been reviewed. The transaction stays open, so that the staged files and
+    their inputs are kept for the reviewers."""
     with database.transaction() as connection:
         connection.execute(
             "UPDATE kfm.keys SET awaiting = %(digest)s WHERE key = %(key)s AND epoch = %(epoch)s",
@@ -58,23 +59,22 @@ def await_review(database: Database, claim: Claim, release_digest: str, audit_en
 
 
 def skip(database: Database, claim: Claim, detail: Mapping[str, object]) -> None:
-    """Nothing to do: the same inputs are already applied."""
+    """Ends the transaction without a publication, for example because the same inputs are already applied."""
     with database.transaction() as connection:
         wal.append(connection, claim, Step.SKIP, detail)
         settle(connection, claim, {"outcome": "SKIPPED", **detail})
 
 
 def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, retry_in: float, trace: str = "") -> bool:
-    """The key cannot be published as it is; leave one dead letter that says why. A publication already intended has to
-    be completed one day, so after a publish intent the key is tried again in `again_in` seconds as well, and this is
-    not its end: False."""
+    """Opens a dead letter for the key. After a publish intent the publication still has to be completed, so the key is
+    due again in `retry_in` seconds and the result is False."""
     detail = {"stage": stage, "error": type(error).__name__, "reason": str(error)}
     with database.transaction() as connection:
         last = wal.last_entry(connection, claim.key)
         intended = last is not None and last.step is Step.PUBLISH
         txn = claim.epoch if last is None or last.outcome is not None else last.txn
         if last is None or last.outcome is not None:
-            # It failed before it began. Its events must not count as waiting, or the key would be due for ever.
+            # It failed before it began. Its events must not count as waiting, or the key would stay due forever.
             _open(connection, claim, {}, events_of(connection, claim.key))
         if not intended:
             connection.execute("UPDATE kfm.keys SET awaiting = NULL WHERE key = %(key)s", {"key": claim.key})
@@ -86,23 +86,17 @@ def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, retry
 
 
 def hand_back(
-    database: Database,
-    claim: Claim,
-    *,
-    delay: float,
-    reason: str,
-    count_attempt: bool = True,
-    refused: bool = False,
+    database: Database, claim: Claim, *, delay: float, reason: str, count_attempt: bool = True, refused: bool = False
 ) -> None:
-    """Undo the claim; the key is due again after `delay` seconds, or for a replay only if events wait: it asks again
-    itself. After a publish intent the transaction stays open, for the next worker to roll forward, and the key is due
-    whoever began it: readers may see half of it, and nobody knows whether that replay is ever carried on."""
+    """Undoes the claim. The key is due again after `delay` seconds; for a replay, which retries by itself, only if
+    events are waiting. After a publish intent the transaction stays open for the next worker to roll forward, and the
+    key is due in any case: readers may see half of the release, and the replay may never be resumed."""
     with database.transaction() as connection:
         last = wal.last_entry(connection, claim.key)
         intended = last is not None and last.step is Step.PUBLISH
         due_in = delay if intended or not (claim.replay or refused) else None
         detail = {"reason": reason} | ({"refused": True} if refused else {"again_in_seconds": due_in})
-        if not count_attempt and not refused:  # for no fault of its own
+        if not count_attempt and not refused:
             detail["spared"] = True
         if last and last.outcome is None and not intended:
             wal.append(connection, claim, Step.FAIL, detail, txn=last.txn)
@@ -111,7 +105,7 @@ def hand_back(
 
 
 def close_abandoned(database: Database, claim: Claim) -> Entry | None:
-    """End what an earlier worker left open before its publish intent; return what it left open after it."""
+    """Ends what an earlier worker left open before its publish intent; returns an intent that it left open."""
     with database.transaction() as connection:
         last = wal.last_entry(connection, claim.key)
         if last is None or last.outcome is not None:
@@ -130,7 +124,7 @@ def close_abandoned(database: Database, claim: Claim) -> Entry | None:
 
 
 def abandon_intent(database: Database, claim: Claim, intent: Entry, reason: str) -> None:
-    """End a predecessor's publication of which nothing can be seen and nothing can be completed."""
+    """Ends a predecessor's publication that is not visible and cannot be completed."""
     with database.transaction() as connection:
         wal.append(
             connection, claim, Step.FAIL, {"reason": f"given up, nothing was published: {reason}"}, txn=intent.txn
@@ -139,14 +133,14 @@ def abandon_intent(database: Database, claim: Claim, intent: Entry, reason: str)
 
 
 def has_publish_intent(database: Database, key: str) -> bool:
-    """Whether a publication of this key is intended and not yet committed."""
+    """Whether a publication of this key is intended but not committed."""
     with database.transaction() as connection:
         last = wal.last_entry(connection, key)
     return last is not None and last.step is Step.PUBLISH
 
 
 def settle(connection: Connection, claim: Claim, outcome: Mapping[str, object]) -> None:
-    """The key has had what its events asked for."""
+    """Marks the key's events as succeeded, closes its dead letter and frees it."""
     _move_started(connection, claim.key, "succeeded")
     connection.execute(
         "UPDATE kfm.keys SET awaiting = NULL WHERE key = %(key)s AND awaiting IS NOT NULL", {"key": claim.key}
@@ -155,13 +149,8 @@ def settle(connection: Connection, claim: Claim, outcome: Mapping[str, object]) 
     _free_key(connection, claim)
 
 
-def _open(
-    connection: Connection,
-    claim: Claim,
-    detail: Mapping[str, object],
-    events: Sequence[IngestEvent],
-) -> None:
-    """What becomes of events that another key's inputs are taken from is that key's matter."""
+def _open(connection: Connection, claim: Claim, detail: Mapping[str, object], events: Sequence[IngestEvent]) -> None:
+    """Starts the key's own events; those of a key it takes inputs from are left to that key."""
     wal.append(connection, claim, Step.BEGIN, {**detail, "replay": claim.replay} if claim.replay else detail)
     connection.execute(
         """
@@ -173,9 +162,8 @@ def _open(
 
 
 def _free_key(connection: Connection, claim: Claim, *, due_in: float | None = None, attempts: int = 0) -> None:
-    """Free the key, due in so many seconds, or when an event wants it that came and that this transaction did not see.
-    A key that is settled has had what its events asked for: it is as urgent from now on as those that wait, or not at
-    all. What is held in the late lane does not wait for anything."""
+    """Frees the key, due in `due_in` seconds or when an event is ready that this transaction did not see. Without
+    `due_in` its priority becomes that of the waiting events. Events held in the late lane do not count as waiting."""
     freed = connection.execute(
         """
         WITH waiting AS (
@@ -205,7 +193,6 @@ def _free_key(connection: Connection, claim: Claim, *, due_in: float | None = No
 
 
 def _move_started(connection: Connection, key: str, state: str) -> None:
-    """The events that `begin` took, on to their next state."""
     connection.execute(
         """
         UPDATE kfm.inbox SET state = %(state)s,

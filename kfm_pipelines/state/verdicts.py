@@ -1,4 +1,4 @@
-"""Verdicts of the gates, kept per key, transaction and content, so that `publish` can ask for itself."""
+"""Gate verdicts and findings per key, transaction and content, and the quarantined files of refused keys."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,16 @@ from kfm_pipelines.state.keys import Claim
 
 
 @dataclass(frozen=True, slots=True)
+class Inspection:
+    key: str
+    txn: int
+    folder: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedFinding:
-    """A finding, and where it came from: `txn` is None when it is about what is published already."""
+    """A finding and its origin; `txn` is None when it is about published data."""
 
     id: int
     at: datetime
@@ -38,7 +46,7 @@ def record_findings(
     gate: str,
     findings: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Add what one gate found in one table, in the transaction of whatever it decides."""
+    """Records the findings of one gate, in the caller's transaction."""
     if not findings:
         return
     about = {"run_id": run_id, "dataset": dataset, "key": key, "txn": txn, "gate": gate}
@@ -63,7 +71,7 @@ def latest_findings(
     severity: str | None = None,
     limit: int = 200,
 ) -> list[RecordedFinding]:
-    """The newest first; of everything, or of one dataset, key, run or severity."""
+    """Returns matching findings, newest first."""
     rows = database.fetch(
         """
         SELECT id, at, run_id, dataset, key, txn, gate, rule, severity, subject, expected, measured, sample
@@ -80,18 +88,18 @@ def latest_findings(
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
-    """What one gate said of the bytes with this digest."""
+    """One gate's verdict on the bytes with this digest."""
 
     gate: str
     digest: str
     passed: bool
     findings: tuple[Mapping[str, Any], ...]
     rules: tuple[str, ...] = ()
-    report: Mapping[str, Any] | None = None  # what a suite of Great Expectations said, in full
+    report: Mapping[str, Any] | None = None  # full result of the Great Expectations suite
 
 
 def record_verdict(database: Database, claim: Claim, dataset: str, verdict: GateVerdict) -> None:
-    """The verdict, and each of its findings as a row of its own."""
+    """Records the verdict, and each finding as a row of its own."""
     with database.transaction() as connection:
         connection.execute(
             """
@@ -114,7 +122,7 @@ def record_verdict(database: Database, claim: Claim, dataset: str, verdict: Gate
 
 
 def verdicts_of(database: Database, key: str, txn: int) -> list[GateVerdict]:
-    """Everything the gates said in this transaction, in the order they said it."""
+    """Returns the verdicts of this transaction in the order they were given."""
     rows = database.fetch(
         """
         SELECT gate, content_hash, passed, findings, rules, report FROM kfm.verdicts
@@ -129,7 +137,7 @@ def verdicts_of(database: Database, key: str, txn: int) -> list[GateVerdict]:
 
 
 def passed_gates(database: Database, txns: Mapping[str, int]) -> dict[str, dict[str, bool]]:
-    """For each key and transaction what each gate came to, in the order they were asked."""
+    """Returns, for each key and transaction, whether each gate passed, in the order they ran."""
     rows = database.fetch(
         """
         SELECT key, gate, passed FROM kfm.verdicts
@@ -152,7 +160,7 @@ def require_green(
     content_hash: str,
     refusal: type[GateRefused] = GateRefused,
 ) -> None:
-    """Refuse unless every gate passed exactly these bytes in exactly this transaction. No verdict is red."""
+    """Refuses unless every gate passed exactly these bytes in this transaction. A missing verdict counts as red."""
     by_gate = {judged.gate: judged for judged in verdicts_of(database, key, txn)}
     for gate in gates:
         judged = by_gate.get(gate)
@@ -162,3 +170,45 @@ def require_green(
             raise refusal(f"{key}: the {gate} gate judged other bytes than the ones staged")
         if not judged.passed:
             raise refusal(f"{key}: the {gate} gate is red")
+
+
+def record_kept(database: Database, claim: Claim, folder: str, days: int) -> None:
+    """Call before writing the files: what is not recorded is never removed."""
+    database.execute(
+        """
+        INSERT INTO kfm.inspections (key, txn, folder, until)
+        VALUES (%(key)s, %(txn)s, %(folder)s, clock_timestamp() + make_interval(days => %(days)s))
+        """,
+        {"key": claim.key, "txn": claim.epoch, "folder": folder, "days": days},
+    )
+
+
+def record_removed(database: Database, inspection: Inspection) -> None:
+    database.execute(
+        "UPDATE kfm.inspections SET removed_at = clock_timestamp() WHERE key = %(key)s AND txn = %(txn)s",
+        {"key": inspection.key, "txn": inspection.txn},
+    )
+
+
+def inspections_of(database: Database, key: str) -> list[Inspection]:
+    """Returns what is quarantined of one key, oldest first."""
+    return _fetch_inspections(database, "i.key = %(key)s", key)
+
+
+def outdated_inspections(database: Database) -> list[Inspection]:
+    """Returns what has expired or was replaced by a later publication of its key."""
+    return _fetch_inspections(
+        database,
+        "i.until < clock_timestamp() OR EXISTS (SELECT FROM kfm.revisions r WHERE r.key = i.key AND r.txn > i.txn)",
+    )
+
+
+def _fetch_inspections(database: Database, condition: str, key: str = "") -> list[Inspection]:
+    rows = database.fetch(
+        f"""
+        SELECT i.key, i.txn, i.folder, i.until FROM kfm.inspections i
+        WHERE i.removed_at IS NULL AND ({condition}) ORDER BY i.key, i.txn
+        """,  # noqa: S608 - both conditions are literals in this module
+        {"key": key},
+    )
+    return [Inspection(**row) for row in rows]

@@ -1,7 +1,6 @@
 """The write-ahead log: append-only transitions of one transaction over one key.
 
-Which transition may follow which is decided by the database (see `wal_moves` and `guard_wal` in the first migration);
-this module only writes and reads rows.
+The database decides which transition may follow which (`wal_moves` and `guard_wal` in the first migration).
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,8 +33,6 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One transition as it was written."""
-
     key: str
     txn: int
     epoch: int
@@ -54,7 +51,7 @@ def append(
     *,
     txn: int | None = None,
 ) -> None:
-    """Write one transition; the database refuses it when the claim is no longer the newest or the move is illegal."""
+    """Writes one transition; the database refuses it when a newer claim exists or the transition is illegal."""
     connection.execute(
         """
         INSERT INTO kfm.wal (key, txn, epoch, step, run_id, detail)
@@ -92,7 +89,7 @@ def history(connection: Connection, key: str) -> list[Entry]:
 
 
 def last_entries_of_run(database: Database, run_id: str, keys: Sequence[str]) -> dict[str, Entry]:
-    """For each of the keys the last thing this run wrote about it, if anything."""
+    """Returns the last entry this run wrote for each of the keys that it has one for."""
     rows = database.fetch(
         """
         SELECT DISTINCT ON (key) * FROM kfm.wal
@@ -104,19 +101,11 @@ def last_entries_of_run(database: Database, run_id: str, keys: Sequence[str]) ->
 
 
 def entries_of_run(database: Database, run_id: str) -> list[Entry]:
-    """Everything this run wrote, about whatever key."""
     rows = database.fetch("SELECT * FROM kfm.wal WHERE run_id = %(run_id)s ORDER BY id", {"run_id": run_id})
     return [_entry(row) for row in rows]
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:
-    return Entry(
-        key=row["key"],
-        txn=row["txn"],
-        epoch=row["epoch"],
-        step=Step(row["step"]),
-        outcome=Outcome(row["outcome"]) if row["outcome"] else None,
-        run_id=row["run_id"],
-        detail=row["detail"],
-        at=row["at"],
-    )
+    values = {name: row[name] for name in Entry.__dataclass_fields__}
+    outcome = Outcome(row["outcome"]) if row["outcome"] else None
+    return Entry(**{**values, "step": Step(row["step"]), "outcome": outcome})

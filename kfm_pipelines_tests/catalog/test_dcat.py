@@ -12,11 +12,12 @@ from pyld import jsonld
 from pyshacl import validate
 from rdflib import Graph
 
-from kfm_pipelines.catalog.collections.pages import PageItem
 from kfm_pipelines.catalog.dcat import CONTEXT, Series, catalog_dcat, page_dcat
 from kfm_pipelines.settings import shipped_path
+from kfm_pipelines.state.revisions import PublishedKey
 from kfm_pipelines_tests.fixtures.catalog.json_ld import no_network, terms_of
 from kfm_pipelines_tests.fixtures.catalog.release import HERITAGE, KANSAS, STREAMFLOW, WITHOUT_PLACES
+from kfm_pipelines_tests.fixtures.runs.keys import published_key
 from kfm_pipelines_tests.fixtures.sites.site import START
 
 DAY = timedelta(days=1)
@@ -27,27 +28,22 @@ SEVERAL = [
     Series(HERITAGE, "heritage-sites@1", True, START, START + DAY, None),
 ]
 FILES = [
-    PageItem(
+    published_key(
         f"usgs-streamflow:kansas_statewide:none:2025-12-04T{hour:02}Z:v1-0-0",
-        START + timedelta(hours=hour),
-        START + timedelta(hours=hour + 1),
-        KANSAS if hour else None,
-        rows=68,
-        bytes=5000 + hour,
+        window_start=START + timedelta(hours=hour),
+        window_end=START + timedelta(hours=hour + 1),
+        bbox=KANSAS if hour else None,
         content_hash=str(hour) * 64,
+        bytes=5000 + hour,
     )
     for hour in (1, 0)
 ]
 
 
-def path_of(content_hash: str) -> str:
-    return f"objects/sha256/{content_hash[:2]}/{content_hash}.parquet"
-
-
 DOCUMENTS: dict[str, bytes] = {
     "catalog": catalog_dcat(SEVERAL),
-    "page": page_dcat(SERIES, "2025/12/04", FILES, path_of),
-    "page of a month": page_dcat(SEVERAL[2], "2025", FILES, path_of),
+    "page": page_dcat(SERIES, "2025/12/04", FILES),
+    "page of a month": page_dcat(SEVERAL[2], "2025", FILES),
 }
 # Mandatory fields by the type of their node.
 MANDATORY: dict[str, tuple[str, ...]] = {
@@ -159,6 +155,10 @@ def test_access_rights_mention_masking() -> None:
     assert "masked" in json.loads(DOCUMENTS["page of a month"])["dcterms:accessRights"]["rdfs:label"]
 
 
+def content_of(file: PublishedKey) -> str:
+    return f"objects/sha256/{file.content_hash[:2]}/{file.content_hash}.parquet"
+
+
 def test_a_page_leads_to_each_file_with_its_size_and_checksum() -> None:
     page = json.loads(DOCUMENTS["page"])
     assert page["dcat:inSeries"]["@id"] == json.loads(DOCUMENTS["catalog"])["dcat:dataset"][0]["@id"]
@@ -166,16 +166,16 @@ def test_a_page_leads_to_each_file_with_its_size_and_checksum() -> None:
     here = "https://kfm.example/catalog/usgs-streamflow/by-time/2025/12/04/dcat.jsonld"
     for one, file in ((first, FILES[1]), (second, FILES[0])):
         assert one["dcterms:identifier"] == file.key
-        assert urljoin(here, one["dcat:downloadURL"]["@id"]) == f"https://kfm.example/{path_of(file.content_hash)}"
+        assert urljoin(here, one["dcat:downloadURL"]["@id"]) == f"https://kfm.example/{content_of(file)}"
         item = f"https://kfm.example/catalog/usgs-streamflow/items/{file.key}.json"
         assert urljoin(here, one["dcat:accessURL"]["@id"]) == item
         assert one["dcat:byteSize"]["@value"] == str(file.bytes)
         assert one["spdx:checksum"]["spdx:checksumValue"]["@value"] == file.content_hash
     year = json.loads(DOCUMENTS["page of a month"])["dcat:distribution"][0]["dcat:downloadURL"]["@id"]
     there = "https://kfm.example/catalog/heritage-sites/by-time/2025/dcat.jsonld"
-    assert urljoin(there, year) == f"https://kfm.example/{path_of(FILES[1].content_hash)}"
+    assert urljoin(there, year) == f"https://kfm.example/{content_of(FILES[1])}"
 
 
 def test_the_order_of_files_makes_no_difference() -> None:
-    assert page_dcat(SERIES, "2025/12/04", FILES[::-1], path_of) == DOCUMENTS["page"]
+    assert page_dcat(SERIES, "2025/12/04", FILES[::-1]) == DOCUMENTS["page"]
     assert catalog_dcat(copy.copy(SEVERAL)) == DOCUMENTS["catalog"]

@@ -8,14 +8,14 @@ from kfm_pipelines.energy.meter import MachineCounter
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.stages import batch
 from kfm_pipelines.stages.publish import release
-from kfm_pipelines_tests.fixtures.runs.batches import hear, publish, told
+from kfm_pipelines_tests.fixtures.runs.batches import publish, receive, upload
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 STAGES = ["compute", "mask", "validate", "stage", "publish"]
 
 
 def test_the_cost_of_a_run_is_that_of_its_stages(site: Site) -> None:
-    hear(site.services, told(site))
+    receive(site.services, upload(site))
     publish(site.services, site.dataset, [site.key()], "a-run")
     by_stage = stage_totals(site.services.database, "a-run")
     assert list(by_stage) == STAGES
@@ -31,7 +31,7 @@ def test_failed_and_successful_attempts_both_count(site: Site, monkeypatch: pyte
     def away(*_: object) -> None:
         raise ServiceUnavailable("the store is away")
 
-    hear(site.services, told(site))
+    receive(site.services, upload(site))
     with monkeypatch.context() as patch:
         patch.setattr(release, "stage_candidate", away)
         publish(site.services, site.dataset, [site.key()], "unlucky")
@@ -50,7 +50,7 @@ def test_energy_of_the_counters_is_recorded_as_measured(site: Site, monkeypatch:
     """With counters that advance by a watt-second at each reading."""
     counter = MachineCounter(lambda: {"package-0": 1 / 3_600_000})
     monkeypatch.setattr(meter, "_counter", lambda: counter)
-    hear(site.services, told(site))
+    receive(site.services, upload(site))
     publish(site.services, site.dataset, [site.key()], "a-run")
     by_stage = stage_totals(site.services.database, "a-run")
     assert list(by_stage) == STAGES
@@ -67,7 +67,7 @@ def test_an_interrupted_stage_is_recorded(site: Site, monkeypatch: pytest.Monkey
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    hear(site.services, told(site))
+    receive(site.services, upload(site))
     monkeypatch.setattr(batch, "write_published", stopped)
     with pytest.raises(KeyboardInterrupt):
         publish(site.services, site.dataset, [site.key()], "stopped")

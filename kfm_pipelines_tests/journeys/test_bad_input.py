@@ -228,7 +228,7 @@ def test_a_red_verdict_is_recorded_and_fails_the_check(site: Site) -> None:
     # The run with the red key, then the one over the green key that was handed back.
     assert [(one.passed, one.description) for one in evaluations("schema")] == [
         (False, "1 of 2 keys are red"),
-        (True, "1 keys are green"),
+        (True, "1 key is green"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""A killed dataset: what is under way stops before its swap, what comes is kept, and all of it goes on later."""
+"""A killed dataset: running work stops before its swap, new events are kept, and all is published after `unkill`."""
 
 import threading
 import time
@@ -24,10 +24,10 @@ from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.fixtures.care.register import sites, with_reviewer
+from kfm_pipelines_tests.fixtures.runs.batches import ManualRun, publish_due
 from kfm_pipelines_tests.fixtures.runs.crash import applied
 from kfm_pipelines_tests.fixtures.runs.dispatch import make_due, skip_reason
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
-from kfm_pipelines_tests.stages.publish.test_refusals import ByHand
 
 DATASET = "usgs/streamflow"
 DROUGHT = "drought-tribal-areas:united_states:none:2025-12-04:v1-0-0"
@@ -39,7 +39,7 @@ def kill(site: Site, dataset: str = DATASET) -> None:
 
 
 def unkill(site: Site, dataset: str = DATASET) -> None:
-    assert kill_switch.unkill(site.services.database, dataset, "ada", "mended")
+    assert kill_switch.unkill(site.services.database, dataset, "ada", "corrected")
 
 
 def run_job(
@@ -56,7 +56,7 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
 
 
 def doing_once(do: Callable[[], object], where: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """The store's call, with something happening before it the first time it is about such a path."""
+    """Wraps a call of the store to do something before the first call with such a path."""
     done: list[str] = []
 
     def called(store: FileStore, path: str, *rest: Any) -> Any:
@@ -69,7 +69,7 @@ def doing_once(do: Callable[[], object], where: str, call: Callable[..., Any]) -
 
 
 def assert_waiting(site: Site, *keys: str) -> None:
-    """The keys are due, as if nobody had ever tried; nothing of them is anywhere."""
+    """The keys are due, without an attempt, and have left no files."""
     rows = site.fetch(
         "SELECT key, attempts, owner, due_at <= clock_timestamp() AS due FROM kfm.keys"
         f" WHERE dataset = '{DATASET}' ORDER BY key"
@@ -81,7 +81,7 @@ def assert_waiting(site: Site, *keys: str) -> None:
 
 
 @pytest.mark.slow
-def test_killed_during_stage_nothing_is_published_and_released_everything_is(
+def test_killed_during_stage_nothing_is_published_until_unkill(
     site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for hour in range(2):
@@ -100,9 +100,9 @@ def test_killed_during_stage_nothing_is_published_and_released_everything_is(
     assert reasons == [{"reason": "usgs/streamflow is killed by ada: wrong datum"}]
 
     site.put(2)
-    said = skip_reason(site, instance)
-    assert "1 new events" in said
-    assert "3 keys wait: usgs/streamflow is killed (wrong datum); no other key is due, 0 runs open" in said
+    reason = skip_reason(site, instance)
+    assert "1 new event" in reason
+    assert "3 keys wait: usgs/streamflow is killed (wrong datum); no other key is due, 0 runs open" in reason
     assert site.work()["keys"] == 0
     assert_waiting(site, *(site.key(hour) for hour in range(3)))
 
@@ -113,7 +113,7 @@ def test_killed_during_stage_nothing_is_published_and_released_everything_is(
 
 
 def test_killed_between_stage_and_publish(site: Site) -> None:
-    run = ByHand(site)
+    run = ManualRun(site)
     run.validate()
     run.stage()
     kill(site)
@@ -122,7 +122,7 @@ def test_killed_between_stage_and_publish(site: Site) -> None:
 
     assert run.batch.notes == {run.key: "usgs/streamflow is killed by ada: wrong datum"}
     assert_waiting(site, run.key)
-    # Nobody is left with an intent that may not be carried out.
+    # No intent was written that must not be carried out.
     assert site.fetch("SELECT FROM kfm.wal WHERE step = 'publish'") == []
     again = Batch(site.services, site.dataset, "another-run")
     assert list(again.compute([run.key])) == []
@@ -130,19 +130,19 @@ def test_killed_between_stage_and_publish(site: Site) -> None:
     assert_waiting(site, run.key)
 
 
-def test_a_kill_returns_after_the_swap_under_way_and_before_any_other(
+def test_a_kill_returns_after_the_running_swap_and_before_any_other(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = ByHand(site)
+    run = ManualRun(site)
     run.validate()
     run.stage()
-    swapping, go_on = threading.Event(), threading.Event()
+    swapping, resume = threading.Event(), threading.Event()
 
-    def in_no_hurry() -> None:
+    def wait_at_the_swap() -> None:
         swapping.set()
-        assert go_on.wait(20)
+        assert resume.wait(20)
 
-    monkeypatch.setattr(FileStore, "swap", doing_once(in_no_hurry, run.key, FileStore.swap))
+    monkeypatch.setattr(FileStore, "swap", doing_once(wait_at_the_swap, run.key, FileStore.swap))
     with ThreadPoolExecutor(2) as pool:
         publication = pool.submit(run.batch.publish, [run.key])
         assert swapping.wait(20)
@@ -150,18 +150,18 @@ def test_a_kill_returns_after_the_swap_under_way_and_before_any_other(
         with pytest.raises(TimeoutError):
             killing.result(timeout=0.5)
         assert [path for path in site.tree(*PUBLISHED) if "items" in path] == []
-        go_on.set()
+        resume.set()
         killing.result(timeout=20)
-        # Whatever the publication still has to say, readers see all of it by now.
+        # Readers see the whole publication by now.
         assert applied(site) == {run.key: 1}
         assert list(publication.result(timeout=20)) == [run.key]
 
 
 @pytest.mark.slow
-def test_killed_while_its_bytes_are_on_their_way_it_is_completed_after_the_release(
+def test_a_publication_killed_during_its_upload_is_completed_after_unkill(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = ByHand(site)
+    run = ManualRun(site)
     run.validate()
     run.stage()
     with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
@@ -180,14 +180,14 @@ def test_killed_while_its_bytes_are_on_their_way_it_is_completed_after_the_relea
     assert applied(site) == {}
     assert site.fetch("SELECT attempts FROM kfm.keys") == [{"attempts": 0}]
     unkill(site)
-    site.work()
+    publish_due(site)
     assert applied(site) == {run.key: 1}
     assert site.fetch("SELECT count(*) AS n FROM kfm.wal WHERE step = 'publish'") == [{"n": 1}]
     assert site.tree("work") == {}
 
 
 @pytest.mark.slow
-def test_a_run_that_somebody_starts_takes_nothing_and_says_why(site: Site, instance: dg.DagsterInstance) -> None:
+def test_a_manual_run_takes_nothing_and_fails_with_the_reason(site: Site, instance: dg.DagsterInstance) -> None:
     site.put()
     [request] = tick(instance, site.services, CHORES).run_requests or []
     kill(site)
@@ -197,18 +197,18 @@ def test_a_run_that_somebody_starts_takes_nothing_and_says_why(site: Site, insta
     assert not result.success
     assert f"{site.key()}: usgs/streamflow is killed by ada: wrong datum" in failure(result)
     assert site.fetch("SELECT * FROM kfm.wal") == []
-    # The run is settled only after the release; it was no attempt of the key's all the same.
+    # The run is settled only after unkill, but it counts as no attempt.
     unkill(site)
     [again] = dispatch(instance, site.services).runs
     assert again.partition_key == site.key()
     assert_waiting(site, site.key())
 
 
-def test_a_request_that_was_lost_is_not_made_again_and_keeps_no_slot(site: Site, instance: dg.DagsterInstance) -> None:
+def test_a_lost_request_is_not_repeated_and_occupies_no_slot(site: Site, instance: dg.DagsterInstance) -> None:
     [key] = make_due(site, 0)
     [lost] = dispatch(instance, site.services).runs
     kill(site)
-    assert dispatch(instance, site.services).open_runs == 1  # it may be on its way
+    assert dispatch(instance, site.services).open_runs == 1  # it may still start
     late = timedelta(seconds=LOST_AFTER_SECONDS + 1)
     site.services.database.execute("UPDATE kfm.dispatches SET requested_at = requested_at - %(late)s", {"late": late})
 
@@ -222,10 +222,10 @@ def test_a_request_that_was_lost_is_not_made_again_and_keeps_no_slot(site: Site,
 
 
 @pytest.mark.slow
-def test_what_is_approved_while_killed_is_published_after_the_release(site: Site) -> None:
+def test_a_release_approved_while_killed_is_published_after_unkill(site: Site) -> None:
     register = with_reviewer(site)
     register.put(sites(register.dataset))
-    assert site.work()["awaiting_review"] == 1
+    publish_due(site)
     kill(site, "heritage/sites")
 
     register.approve()
@@ -233,7 +233,8 @@ def test_what_is_approved_while_killed_is_published_after_the_release(site: Site
     assert site.work()["published"] == 0
     assert site.tree(*PUBLISHED) == {}
     unkill(site, "heritage/sites")
-    assert site.work()["published"] == 1
+    publish_due(site)
+    assert list(applied(site).values()) == [1]
 
 
 @pytest.mark.slow
@@ -241,25 +242,25 @@ def test_the_switch_is_two_jobs_in_the_ui(site: Site, instance: dg.DagsterInstan
     def move(job: str, op: str, **config: str) -> dg.ExecuteInProcessResult:
         return run_job(site, instance, job, run_config={"ops": {op: {"config": config}}})
 
-    said = {"dataset": DATASET, "by": "ada", "reason": "wrong\ndatum"}
-    assert move("kfm_kill_dataset", "set_kill_switch", **said).success
+    options = {"dataset": DATASET, "by": "ada", "reason": "wrong\ndatum"}
+    assert move("kfm_kill_dataset", "set_kill_switch", **options).success
     assert [str(one) for one in kill_switch.killed_datasets(site.services.database).values()] == [
         "usgs/streamflow is killed by ada: wrong datum"
     ]
-    unknown = move("kfm_kill_dataset", "set_kill_switch", **{**said, "dataset": "usgs/streamflows"})
+    unknown = move("kfm_kill_dataset", "set_kill_switch", **{**options, "dataset": "usgs/streamflows"})
     assert "dataset 'usgs/streamflows' is not declared and has no keys" in failure(unknown)
-    assert "say why" in failure(move("kfm_kill_dataset", "set_kill_switch", **{**said, "reason": " "}))
-    assert "say who" in failure(move("kfm_unkill_dataset", "release_kill_switch", **{**said, "by": ""}))
+    assert "say why" in failure(move("kfm_kill_dataset", "set_kill_switch", **{**options, "reason": " "}))
+    assert "say who" in failure(move("kfm_unkill_dataset", "release_kill_switch", **{**options, "by": ""}))
     for _ in range(2):
-        assert move("kfm_unkill_dataset", "release_kill_switch", **said).success
+        assert move("kfm_unkill_dataset", "release_kill_switch", **options).success
     assert kill_switch.killed_datasets(site.services.database) == {}
     assert len(kill_switch.history(site.services.database, DATASET)) == 2
 
 
 @pytest.mark.slow
-def test_letters_of_a_killed_dataset_are_not_sent_again(site: Site) -> None:
+def test_dead_letters_of_a_killed_dataset_are_not_redriven(site: Site) -> None:
     site.put(0, b"no parquet")
-    site.work()
+    publish_due(site)
     kill(site)
     with pytest.raises(RedriveStopped, match="is killed by ada: wrong datum; release it first with `kfm unkill"):
         redrive.begin(site.services, LetterFilter(), limit=10, canary=1, rate=10.0)

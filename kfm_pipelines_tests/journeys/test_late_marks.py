@@ -17,7 +17,7 @@ from kfm_pipelines.operations.verify.release import PublishedRelease
 from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.stages.compute.inputs import fingerprint
 from kfm_pipelines.stores import Layout
-from kfm_pipelines_tests.fixtures.runs.batches import Told, hear, publish
+from kfm_pipelines_tests.fixtures.runs.batches import UploadedObject, publish, receive
 from kfm_pipelines_tests.fixtures.runs.dispatch import parquet
 from kfm_pipelines_tests.fixtures.runs.keys import event_of_hour
 from kfm_pipelines_tests.fixtures.runs.replay import declare
@@ -54,7 +54,7 @@ def published(site: Site, run_id: str) -> PublishedRelease:
 def test_late_inputs_are_marked_in_every_document(site: Site) -> None:
     table = pq.read_table(io.BytesIO(streamflow_object(START)[1]))
     for put in (site.put(data=parquet(table[:40])), site.put(data=parquet(table[40:]), name=SECOND)):
-        hear(site.services, Told(site.key(), site.s3_message(put)))
+        receive(site.services, UploadedObject(site.key(), site.s3_message(put)))
     note_late(site, "held")
     held = published(site, "while it is held")
     assert (held.manifest["revision"], len(held.manifest["inputs"])) == (1, 1)
@@ -101,7 +101,8 @@ def test_held_events_are_named_and_removals_are_not_held(site: Site) -> None:
         notice["eventName"] = record.get("event", notice["eventName"])
         fields = {**notice["s3"]["object"], **record.get("object", {})}
         notice["s3"]["object"] = {name: value for name, value in fields.items() if value is not None}
-        hear(site.services, Told(site.key((put.window_start - START) // timedelta(hours=1)), json.dumps(message)))
+        key = site.key((put.window_start - START) // timedelta(hours=1))
+        receive(site.services, UploadedObject(key, json.dumps(message)))
 
     def reasons(*hours: int) -> list[str]:
         run = f"run-{len(site.fetch('SELECT FROM kfm.wal'))}"

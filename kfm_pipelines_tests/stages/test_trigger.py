@@ -1,4 +1,4 @@
-"""Backfills: people choose keys in Dagster, and only what is closed is touched."""
+"""Runs that people start in Dagster touch closed windows only."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -14,7 +14,7 @@ from kfm_pipelines.orchestration.names import asset_key, group_of, partitions_of
 from kfm_pipelines.orchestration.tags import BACKFILL_TAG
 from kfm_pipelines.stages.trigger import EVENT_RUN_TAGS, EVENT_TRIGGER, RunTrigger
 from kfm_pipelines.state.wal import Outcome
-from kfm_pipelines_tests.fixtures.runs.batches import hear, told
+from kfm_pipelines_tests.fixtures.runs.batches import receive, upload
 from kfm_pipelines_tests.fixtures.runs.replay_runs import close_until
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 
@@ -24,15 +24,15 @@ def backfill(site: Site, keys: Sequence[str]) -> tuple[bool, str]:
 
 
 def started(site: Site, keys: Sequence[str], tags: Mapping[str, str]) -> tuple[bool, str]:
-    """A run with these tags, in this process: whether it ended well, and what it ended with if not."""
+    """Runs a job with these tags; returns whether it succeeded, and its failure messages."""
     job = build_definitions(site.services.settings.resources).resolve_job_def(group_of(site.dataset))
     with open_instance() as instance:
         instance.add_dynamic_partitions(str(partitions_of(site.dataset).name), list(keys))
         tags = {**tags, **range_tags(keys)}
         result = job.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
     failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
-    said = [one.user_failure_data.description for one in failures if one.user_failure_data]
-    return result.success, "\n".join(str(one) for one in said)
+    messages = [one.user_failure_data.description for one in failures if one.user_failure_data]
+    return result.success, "\n".join(str(one) for one in messages)
 
 
 def outcomes(site: Site) -> list[tuple[str, str]]:
@@ -41,7 +41,7 @@ def outcomes(site: Site) -> list[tuple[str, str]]:
 
 
 def materialized_last(site: Site) -> set[str | None]:
-    """The keys that the last run told Dagster of."""
+    """Returns the keys that the last run reported to Dagster."""
     with open_instance() as instance:
         [last] = instance.get_run_records(limit=1)
         of_publish = dg.AssetRecordsFilter(asset_key=asset_key(site.dataset, "publish"))
@@ -50,14 +50,14 @@ def materialized_last(site: Site) -> set[str | None]:
 
 
 def test_a_key_of_another_dataset_is_left_alone(site: Site) -> None:
-    """Anybody can add any name as a partition and start a run of it."""
-    hear(site.services, told(site))
+    """Any name can be added as a partition and run."""
+    receive(site.services, upload(site))
     close_until(site.services, site.dataset.dataset, START + timedelta(days=1))
     site.services.database.execute("UPDATE kfm.keys SET dataset = 'usda/soil'")
     before = site.fetch("SELECT * FROM kfm.keys")
-    success, said = backfill(site, [site.key()])
+    success, message = backfill(site, [site.key()])
     assert not success
-    assert said.endswith(f"{site.key()}: is a key of usda/soil, not of usgs/streamflow")
+    assert message.endswith(f"{site.key()}: is a key of usda/soil, not of usgs/streamflow")
     assert site.fetch("SELECT * FROM kfm.keys") == before
     assert site.fetch("SELECT * FROM kfm.wal") == site.fetch("SELECT * FROM kfm.dead_letters") == []
     assert site.tree("catalog", "objects", "processed") == {}
@@ -66,7 +66,7 @@ def test_a_key_of_another_dataset_is_left_alone(site: Site) -> None:
     assert canary.skipped == {site.key(): f"{site.key()}: is a key of usda/soil, not of usgs/streamflow"}
 
 
-def test_every_run_that_is_not_asked_for_by_events_is_bounded() -> None:
+def test_every_run_not_started_for_events_is_bounded() -> None:
     assert RunTrigger.from_tags(EVENT_RUN_TAGS) == EVENT_TRIGGER
     assert not EVENT_TRIGGER.is_bounded
     assert (
@@ -81,20 +81,20 @@ def test_every_run_that_is_not_asked_for_by_events_is_bounded() -> None:
 
 @pytest.mark.slow
 def test_a_single_partition_of_an_open_window_is_taken_only_when_it_is_due(site: Site) -> None:
-    """As when somebody materialises it in the UI: Dagster puts no tag on that run."""
-    hear(site.services, told(site))
+    """As from the UI, where Dagster puts no tag on the run."""
+    receive(site.services, upload(site))
     site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp() + interval '1 hour'")
     before = site.fetch("SELECT * FROM kfm.keys")
-    success, said = started(site, [site.key()], {})
+    success, message = started(site, [site.key()], {})
     assert not success
-    assert "and is not closed: " in said
+    assert "and is not closed: " in message
     assert site.fetch("SELECT * FROM kfm.keys") == before
 
     site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     assert not backfill(site, [site.key()])[0]
     assert started(site, [site.key()], {}) == (True, "")
     assert outcomes(site) == [(site.key(), Outcome.APPLIED)]
-    # What the dispatcher and the worker ask for is not bounded, due or not.
+    # Runs of the dispatcher and the worker are not bounded, due or not.
     assert started(site, [site.key()], EVENT_RUN_TAGS) == (True, "")
     assert not started(site, [site.key()], {})[0]
 
@@ -103,30 +103,30 @@ def test_a_single_partition_of_an_open_window_is_taken_only_when_it_is_due(site:
 def test_a_backfill_touches_closed_windows_only(site: Site) -> None:
     keys = [site.key(hour) for hour in range(3)]
     for hour in range(3):
-        hear(site.services, told(site, hour=hour))
+        receive(site.services, upload(site, hour=hour))
     before = site.fetch("SELECT * FROM kfm.keys ORDER BY key")
 
-    success, said = backfill(site, keys)
+    success, message = backfill(site, keys)
     assert not success
-    assert said.startswith("3 keys were not published")
-    assert f"{keys[0]}: its window ends at 2025-12-04 01:00:00 UTC and is not closed: the watermark of" in said
+    assert message.startswith("3 keys were not published")
+    assert f"{keys[0]}: its window ends at 2025-12-04 01:00:00 UTC and is not closed: the watermark of" in message
     assert site.fetch("SELECT * FROM kfm.keys ORDER BY key") == before
 
     close_until(site.services, site.dataset.dataset, START + timedelta(hours=2))
-    success, said = backfill(site, keys)
+    success, message = backfill(site, keys)
     assert not success
-    assert said == (
-        f"1 keys were not published:\n{keys[2]}: its window ends at 2025-12-04 03:00:00 UTC and is not closed: the "
+    assert message == (
+        f"1 key was not published:\n{keys[2]}: its window ends at 2025-12-04 03:00:00 UTC and is not closed: the "
         "watermark of usgs/streamflow stands at 2025-12-04 02:00:00 UTC"
     )
     assert outcomes(site) == [(keys[0], Outcome.APPLIED), (keys[1], Outcome.APPLIED)]
     assert site.fetch("SELECT * FROM kfm.dead_letters") == []
     assert site.fetch("SELECT * FROM kfm.keys ORDER BY key")[2] == before[2]
 
-    # What is published stays as it is, and that is no failure.
+    # Unchanged keys are no failure.
     assert backfill(site, keys[:2]) == (True, "")
     assert outcomes(site)[2:] == [(keys[0], Outcome.SKIPPED), (keys[1], Outcome.SKIPPED)]
-    # An unchanged key next to one that is not closed is no failure either, and Dagster learns that.
+    # Unchanged keys next to an open window are reported to Dagster as well.
     assert not backfill(site, keys)[0]
     assert outcomes(site)[4:] == [(keys[0], Outcome.SKIPPED), (keys[1], Outcome.SKIPPED)]
     assert materialized_last(site) == set(keys[:2])

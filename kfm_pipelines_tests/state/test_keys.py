@@ -6,12 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kfm_pipelines.errors import Fenced, KeyBusy, KeyInvalid
-from kfm_pipelines.stages.publish.commit import open_publication
+from kfm_pipelines.stages.publish.tables import open_publication
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.keys import Claim, Claims
-from kfm_pipelines.state.revisions import RecordDigests, Revision
 from kfm_pipelines.state.transactions import hand_back
-from kfm_pipelines_tests.fixtures.runs.keys import claimed, expire_lease, known_key, row_of_key
+from kfm_pipelines_tests.fixtures.runs.keys import claimed, expire_lease, known_key, revision, row_of_key
 
 DATASET = "usgs/streamflow"
 
@@ -137,9 +136,7 @@ def test_a_stalled_worker_that_wakes_up_cannot_publish(database: Database) -> No
         pytest.raises(Fenced, match="another worker took over"),
         open_publication(database, stalled, DATASET) as locked,
     ):
-        locked.commit(
-            Revision(stalled.key, 1, 1, "i", "f", "c", "d", 0, 0, None, "run-1"), RecordDigests("m", "a"), txn=1
-        )
+        locked.commit(revision(stalled.key), "m", "a", txn=1)
 
     assert database.fetch("SELECT FROM kfm.revisions") == []
 
@@ -147,19 +144,19 @@ def test_a_stalled_worker_that_wakes_up_cannot_publish(database: Database) -> No
 def test_a_key_is_for_those_who_work_for_its_dataset(database: Database) -> None:
     key = known_key(database)
     before = row_of_key(database, key)
-    strangers = Claims(database, "run-1", 60, dataset="usda/soil")
+    others = Claims(database, "run-1", 60, dataset="usda/soil")
     with pytest.raises(KeyInvalid, match="is a key of usgs/streamflow, not of usda/soil"):
-        strangers.take(key)
+        others.take(key)
     assert row_of_key(database, key) == before
 
     claim = Claims(database, "run-1", 60, dataset=DATASET).take(key)
-    assert strangers.held() == {}
+    assert others.held() == {}
     for seen in (False, True):
         with (
             pytest.raises(Fenced, match="not of usda/soil"),
             open_publication(database, claim, "usda/soil", visible=seen),
         ):
-            pytest.fail("it was let in")
+            pytest.fail("it was not refused")
 
 
 def test_a_takeover_waits_for_the_swap_under_way(database: Database) -> None:

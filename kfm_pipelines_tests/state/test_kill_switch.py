@@ -1,4 +1,4 @@
-"""The kill switch in the database: once `kill` has returned, no publication that could still swap is under way."""
+"""The kill switch: once `kill` has returned, no running publication can still swap."""
 
 import random
 import threading
@@ -11,7 +11,7 @@ import pytest
 
 from kfm_pipelines.dispatch.tables import seconds_until_due
 from kfm_pipelines.errors import DatasetKilled, StillPublishing
-from kfm_pipelines.stages.publish.commit import open_publication
+from kfm_pipelines.stages.publish.tables import open_publication
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.state.database import LOCK_SECONDS, Database
 from kfm_pipelines.state.keys import Claim
@@ -26,7 +26,7 @@ def kill(database: Database, reason: str = "wrong datum", **how: float) -> None:
 
 
 def await_waiter(database: Database) -> None:
-    """Until a kill waits at the barrier."""
+    """Waits until a kill waits at the barrier."""
     deadline = time.monotonic() + 10
     while not database.fetch("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
         assert time.monotonic() < deadline, "no kill came to the barrier"
@@ -35,7 +35,7 @@ def await_waiter(database: Database) -> None:
 
 @contextmanager
 def killing(database: Database) -> Iterator[None]:
-    """A kill that waits at the barrier; it has returned at the end."""
+    """Runs the block while a kill waits at the barrier."""
     with ThreadPoolExecutor(1) as pool:
         under_way = pool.submit(kill, database)
         await_waiter(database)
@@ -44,7 +44,7 @@ def killing(database: Database) -> Iterator[None]:
         under_way.result(timeout=10)
 
 
-def test_a_move_says_who_and_why_and_is_never_forgotten(database: Database) -> None:
+def test_every_move_is_kept_with_its_actor_and_reason(database: Database) -> None:
     assert kill_switch.killed_datasets(database) == {}
     assert not kill_switch.unkill(database, DATASET, "ada", "never was")
     kill(database)
@@ -52,11 +52,11 @@ def test_a_move_says_who_and_why_and_is_never_forgotten(database: Database) -> N
 
     [killed] = kill_switch.killed_datasets(database).values()
     assert str(killed) == "usgs/streamflow is killed by bob: and wrong units"
-    assert kill_switch.unkill(database, DATASET, "ada", "mended")
+    assert kill_switch.unkill(database, DATASET, "ada", "corrected")
     assert kill_switch.killed_datasets(database) == {}
-    assert not kill_switch.unkill(database, DATASET, "ada", "mended")
+    assert not kill_switch.unkill(database, DATASET, "ada", "corrected")
     moves = [(move.killed, move.actor, move.reason) for move in kill_switch.history(database, DATASET)]
-    assert moves == [(True, "ada", "wrong datum"), (True, "bob", "and wrong units"), (False, "ada", "mended")]
+    assert moves == [(True, "ada", "wrong datum"), (True, "bob", "and wrong units"), (False, "ada", "corrected")]
 
 
 def test_what_is_killed_cannot_be_published_and_others_can(database: Database) -> None:
@@ -64,12 +64,12 @@ def test_what_is_killed_cannot_be_published_and_others_can(database: Database) -
     kill(database)
 
     with pytest.raises(DatasetKilled, match="killed by ada: wrong datum"), open_publication(database, claim, DATASET):
-        pytest.fail("it was let in")
+        pytest.fail("it was not refused")
     database.execute("UPDATE kfm.keys SET dataset = 'usda/soil'")
     with open_publication(database, claim, "usda/soil"):
         pass
     database.execute("UPDATE kfm.keys SET dataset = %(dataset)s", {"dataset": DATASET})
-    kill_switch.unkill(database, DATASET, "ada", "mended")
+    kill_switch.unkill(database, DATASET, "ada", "corrected")
     with open_publication(database, claim, DATASET) as locked:
         locked.refuse_if_killed()
 
@@ -90,12 +90,12 @@ def test_while_a_kill_waits_another_publication_is_refused_at_once(database: Dat
     with publishing_in_background(database, first) as over, killing(database):
         begun = time.monotonic()
         with pytest.raises(DatasetKilled), open_publication(database, second, DATASET):
-            pytest.fail("it was let in")
-        # It would be an attempt of the key's if it waited until the database lost patience.
+            pytest.fail("it was not refused")
+        # Waiting for the lock timeout would cost the key an attempt.
         assert time.monotonic() - begun < LOCK_SECONDS / 2
         kill_switch.unkill(database, DATASET, "ada", "too soon")
         with pytest.raises(DatasetKilled, match="a moment ago"), open_publication(database, second, DATASET):
-            pytest.fail("it was let in")
+            pytest.fail("it was not refused")
         over.set()
     with open_publication(database, second, DATASET):
         pass
@@ -120,10 +120,10 @@ def test_what_readers_see_already_is_completed(database: Database) -> None:
         locked.refuse_if_killed()  # should it have to be swapped after all
 
 
-def test_a_kill_does_not_wait_for_ever_and_says_what_for(database: Database) -> None:
+def test_a_kill_stops_waiting_and_reports_running_publications(database: Database) -> None:
     claims = [claimed(database, known_key(database, hour)) for hour in (1, 2)]
     with open_publication(database, claims[0], DATASET), open_publication(database, claims[1], DATASET):
-        with pytest.raises(StillPublishing, match="2 publications that had begun before were not over after 0 s"):
+        with pytest.raises(StillPublishing, match="still running after 0 s: 2; kill it again"):
             kill(database, wait_seconds=0.2)
         assert DATASET in kill_switch.killed_datasets(database)
     kill(database, wait_seconds=0.2)
@@ -153,7 +153,7 @@ def test_whether_a_run_can_have_met_the_switch(database: Database) -> None:
     assert not kill_switch.was_killed_within(database, DATASET, 60)
     kill(database)
     assert kill_switch.was_killed_within(database, DATASET, 0)
-    kill_switch.unkill(database, DATASET, "ada", "mended")
+    kill_switch.unkill(database, DATASET, "ada", "corrected")
     assert kill_switch.was_killed_within(database, DATASET, 60)
     assert not kill_switch.was_killed_within(database, DATASET, 0)
 

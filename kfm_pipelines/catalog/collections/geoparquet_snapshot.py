@@ -15,7 +15,7 @@ from kfm_pipelines.catalog.trust.signer import write_with_sidecar
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing
 from kfm_pipelines.services import Services
-from kfm_pipelines.state.revisions import Revision, current_revisions, lock_current_revision, mark_collection_changed
+from kfm_pipelines.state.revisions import Revision, lock_current_revision, mark_collection_changed, published_keys
 from kfm_pipelines.stores import Layout
 
 
@@ -43,7 +43,7 @@ def _try_to_take_snapshot(services: Services, dataset: Dataset, *, anyway: bool)
     with services.database.transaction() as connection:
         changes = tables.changes_of(connection, dataset.dataset)
         taken = tables.recorded_changes(connection, tables.ITEMS_SNAPSHOT).get(dataset.dataset)
-        recorded = current_revisions(connection, dataset.dataset)
+        recorded = published_keys(connection, dataset.dataset)
     if not recorded:
         return Snapshot(dataset.dataset, 0, 0, "nothing is published")
     if taken == changes and not anyway and services.store.exists(layout.snapshot()):

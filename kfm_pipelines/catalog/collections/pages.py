@@ -8,6 +8,7 @@ from datetime import datetime
 
 from kfm_pipelines.declarations.identity import BBox, box_from, union
 from kfm_pipelines.state.database import Connection
+from kfm_pipelines.state.revisions import PublishedKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,19 +16,6 @@ class StalePage:
     page: str
     changed: int
     is_new: bool  # never written, so nothing links it
-
-
-@dataclass(frozen=True, slots=True)
-class PageItem:
-    """One published key as its page sees it."""
-
-    key: str
-    window_start: datetime
-    window_end: datetime
-    bbox: BBox | None
-    rows: int
-    bytes: int
-    content_hash: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +54,6 @@ def stale_pages(connection: Connection, dataset: str) -> list[StalePage]:
         {"dataset": dataset},
     )
     return [StalePage(row["page"], row["changed"], is_new=row["written"] == 0) for row in rows]
-
-
-def items_of(connection: Connection, dataset: str, page: str) -> list[PageItem]:
-    """Returns the current revision of each key on the page."""
-    rows = connection.execute(
-        """
-        SELECT k.key, k.window_start, k.window_end, r.bbox, r.rows, r.bytes, r.content_hash
-        FROM kfm.keys k
-        JOIN LATERAL (SELECT * FROM kfm.revisions WHERE key = k.key ORDER BY revision DESC LIMIT 1) r ON true
-        WHERE k.dataset = %(dataset)s AND kfm.page_of(k.key) = %(page)s ORDER BY k.key COLLATE "C"
-        """,
-        {"dataset": dataset, "page": page},
-    )
-    return [PageItem(**{**row, "bbox": box_from(row["bbox"])}) for row in rows]
 
 
 def pages_below(connection: Connection, dataset: str, above: str, being_written: Collection[str]) -> list[str]:
@@ -141,7 +115,7 @@ def record_page(connection: Connection, dataset: str, stale: StalePage, summary:
     )
 
 
-def summarise_items(items: Sequence[PageItem]) -> Summary:
+def summarise_items(items: Sequence[PublishedKey]) -> Summary:
     return combine_summaries(
         Summary(1, one.rows, one.bytes, one.window_start, one.window_end, one.bbox, (one.key.rsplit(":", 1)[-1],))
         for one in items

@@ -21,6 +21,7 @@ from kfm_pipelines.declarations.quality import GATES
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import Connection
+from kfm_pipelines.state.revisions import published_keys
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import CATALOG, DCAT_CATALOG, ROOT_CATALOG, catalog_document
 
@@ -69,12 +70,12 @@ def _write_pages(
     above |= {name for one in names for name in stac.pages_above(one) if not services.store.exists(layout.page(name))}
     summaries = {}
     for page in sorted(names | above, key=lambda page: (-len(page), page)):
-        items = pages.items_of(connection, dataset.dataset, page)
+        items = published_keys(connection, dataset.dataset, page)
         below = pages.pages_below(connection, dataset.dataset, page, names)
         document = stac.page_document(dataset.pipeline, page, below, [item.key for item in items])
         summaries[page] = pages.summarise_items(items)
         if (series := _series(services, dataset, summaries[page])) is not None:  # None for a page of pages
-            write_sealed(services, layout.page_dcat(page), page_dcat(series, page, items, layout.content))
+            write_sealed(services, layout.page_dcat(page), page_dcat(series, page, items))
         write_sealed(services, layout.page(page), document)
     return {page: summaries[page] for page in names}
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from kfm_pipelines.declarations import Column, Table
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.state.revisions import ReleaseDescription
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, RunEvent
@@ -25,13 +26,11 @@ class RunInput:
     version: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutput:
-    location: str  # full address of the copy under its plain name
-    revision: int
-    content_hash: str
-    rows: int
-    bytes: int
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutput(ReleaseDescription):
+    """What a run published of one key."""
+
+    location: str  # the name people know, in full
     table: Table
     masked: bool
     gates: Mapping[str, bool]

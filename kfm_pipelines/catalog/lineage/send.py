@@ -69,12 +69,9 @@ def _facts(services: Services, dataset: Dataset, run_id: str, state: State) -> R
 def _output(services: Services, dataset: Dataset, of: Mapping[Step, Entry], gates: Mapping[str, bool]) -> RunOutput:
     release, policy = of[Step.PUBLISH].detail, policy_of(services, dataset)
     masks = not policy.is_open and _detail(of, Step.MASK).get("exemption") is None
-    return RunOutput(
+    return RunOutput.from_values(
+        release,
         location=f"{services.store.url}/{Layout(dataset.pipeline).processed_data(release['key'])}",
-        revision=release["revision"],
-        content_hash=release["content_hash"],
-        rows=release["rows"],
-        bytes=release["bytes"],
         table=published_table(dataset, policy) if masks else dataset.table,
         masked=masks,
         gates=gates,

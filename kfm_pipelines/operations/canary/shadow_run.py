@@ -25,13 +25,13 @@ from kfm_pipelines.operations.canary.compare.compare import Comparison, compare
 from kfm_pipelines.operations.canary.report import full_report, redacted_faults, redacted_report
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet, write_published
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.compute.fetch import fetch
-from kfm_pipelines.stages.compute.inputs import window_of_key
+from kfm_pipelines.stages.compute.inputs import fetch
 from kfm_pipelines.stages.compute.table import SourceObject, compute
-from kfm_pipelines.stages.mask.mask import mask
-from kfm_pipelines.stages.telemetry.gates import TRIAL
+from kfm_pipelines.stages.mask import mask
+from kfm_pipelines.stages.telemetry.spans import TRIAL
 from kfm_pipelines.stages.validate.table_gates import fitness_to_mask, masking_refusal, table_verdicts
 from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.state.keys import window_of_key
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.telemetry.logs.configure import error_fields
 from kfm_pipelines.telemetry.logs.lines import log_context

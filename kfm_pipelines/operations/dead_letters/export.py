@@ -19,7 +19,7 @@ from kfm_pipelines.operations.dead_letters import tables
 from kfm_pipelines.operations.dead_letters.summary import summarise_body
 from kfm_pipelines.operations.dead_letters.tables import Letter
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.validate.quarantine import quarantine_locations
+from kfm_pipelines.stages.validate.report import quarantine_locations
 from kfm_pipelines.state.verdicts import verdicts_of
 from kfm_pipelines.stores.layout import UNROUTED, dead_letter, quarantine_record
 from kfm_pipelines.text import redact_coordinates, truncate_line

@@ -14,8 +14,7 @@ from kfm_pipelines.operations.canary.shadow_run import ShadowResult, ShadowRun, 
 from kfm_pipelines.operations.replay.eligible import inherit_inputs, read_declaration_digest
 from kfm_pipelines.operations.replay.tables import KeyState
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.config.key_config import KeyConfig, KeyConfigs
-from kfm_pipelines.stages.config.snapshot import load_declaration
+from kfm_pipelines.stages.config.key_config import KeyConfig, KeyConfigs, load_declaration
 from kfm_pipelines.stages.publish.read_back import published_data
 from kfm_pipelines.stages.reproduce import changes_since_publication, declaration_digest
 from kfm_pipelines.state.database import Database, jsonb

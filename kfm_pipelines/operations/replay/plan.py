@@ -17,8 +17,7 @@ from kfm_pipelines.operations.replay.choose import KeyFilter, ReplayLimits, choo
 from kfm_pipelines.operations.replay.eligible import KnownKey, create_keys, known_keys, read_average_usage
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.transforms import source_digest
-from kfm_pipelines.stages.config.changes import configuration_changes
-from kfm_pipelines.stages.config.policy_continuity import laxer_policies
+from kfm_pipelines.stages.config.changes import configuration_changes, laxer_policies
 from kfm_pipelines.state import kill_switch, replays
 from kfm_pipelines.state.config_snapshots import digest_of
 from kfm_pipelines.state.replays import Mode, PlannedKey, PlannedReplay, Replay

@@ -20,7 +20,7 @@ from kfm_pipelines.catalog.trust.environment import environment_facts
 from kfm_pipelines.declarations.dataset import pipeline_of
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.publish.gc_roots import (
+from kfm_pipelines.stages.publish.tables import (
     RetainedRelease,
     lock_for_collection,
     margin_before_now,

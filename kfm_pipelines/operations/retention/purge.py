@@ -11,7 +11,7 @@ from kfm_pipelines.events import superseded_identities
 from kfm_pipelines.operations.canary.shadow_store import purge_shadows
 from kfm_pipelines.operations.retention import tables
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.validate.quarantine import remove_outdated
+from kfm_pipelines.stages.validate.report import remove_outdated
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.watermarks.late_lane import find_holdable_events

@@ -21,8 +21,8 @@ from kfm_pipelines.operations.scans import tables
 from kfm_pipelines.operations.scans.result import ScanFinding, ScanKind, ScanResult, already_running, scan_findings
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.compute.inputs import window_of_key
 from kfm_pipelines.stages.publish.read_back import read_published, table_as_published
+from kfm_pipelines.state.keys import window_of_key
 from kfm_pipelines.state.revisions import Revision, current_revision, lock_current_revision, mark_collection_changed
 from kfm_pipelines.state.transactions import has_publish_intent
 from kfm_pipelines.state.verdicts import record_findings

@@ -22,9 +22,9 @@ from kfm_pipelines.operations.scans.nightly import ProgressCallback, scan_key
 from kfm_pipelines.operations.scans.result import ScanFinding, ScanKind, ScanResult, already_running, scan_findings
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.compute.inputs import window_of_key
 from kfm_pipelines.stages.publish.read_back import read_published, table_as_published
 from kfm_pipelines.state import verdicts
+from kfm_pipelines.state.keys import window_of_key
 from kfm_pipelines.state.revisions import Revision, newest_revisions
 from kfm_pipelines.stores import Layout
 

@@ -24,7 +24,7 @@ from kfm_pipelines.operations.status.tables import (
     refused_messages,
 )
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.validate.quarantine import quarantine_locations
+from kfm_pipelines.stages.validate.report import quarantine_locations
 from kfm_pipelines.text import make_printable
 
 MAX_LETTERS_DISPLAYED = 10

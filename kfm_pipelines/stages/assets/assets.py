@@ -1,28 +1,32 @@
 """Five assets for a dataset: compute, mask, validate, stage, publish. Each takes any number of keys."""
 
+import multiprocessing
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from kfm_pipelines.catalog.collections.refresh import refresh_stale_collections
+from kfm_pipelines.catalog.lineage.send import send_run_event
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates import RELEASE_GATES, TABLE_GATES
-from kfm_pipelines.orchestration.names import asset_key, column_schema, group_of, partitions_of, pool_of
+from kfm_pipelines.orchestration.names import STAGES, asset_key, column_schema, group_of, partitions_of, pool_of
 from kfm_pipelines.orchestration.resource import ServicesResource
+from kfm_pipelines.services import Services
 from kfm_pipelines.stages.assets import run_metadata
-from kfm_pipelines.stages.assets.hooks import emit_run_start, run_hooks
 from kfm_pipelines.stages.assets.io_manager import Handoffs
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.handoff import HandoffStream
+from kfm_pipelines.stages.telemetry.spans import begin_run_metering, emit_run_end, emit_run_lost
 from kfm_pipelines.stages.trigger import RunTrigger
 
 KEYS_PER_BACKFILL_RUN = 200
 
 
 def dataset_assets(dataset: Dataset, published: Table | None = None) -> list[dg.AssetsDefinition]:
-    """`published` is the table that readers get, where that is known before anything is published."""
+    """`published` is the published table's declaration, where it is known in advance."""
     return [_compute(dataset), _mask(dataset), _validate(dataset), _stage(dataset), _publish(dataset, published)]
 
 
@@ -71,11 +75,11 @@ def _validate(dataset: Dataset) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, services: ServicesResource, masked: Handoffs
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]
         batch = _batch(context, services, dataset)
-        judgements = batch.validate(masked)
+        key_verdicts = batch.validate(masked)
         run_metadata.log_notes(context, batch)
         return dg.MaterializeResult(
-            metadata={"keys_judged": len({judgement.key for judgement in judgements})},
-            check_results=[run_metadata.check_result(gate, judgements) for gate in TABLE_GATES],
+            metadata={"keys_judged": len({one.key for one in key_verdicts})},
+            check_results=[run_metadata.check_result(gate, key_verdicts) for gate in TABLE_GATES],
         )
 
     return validate
@@ -93,12 +97,12 @@ def _stage(dataset: Dataset) -> dg.AssetsDefinition:
     )
     def stage(context: dg.AssetExecutionContext, services: ServicesResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
         batch = _batch(context, services, dataset)
-        judgements = batch.stage(context.partition_keys)
+        key_verdicts = batch.stage(context.partition_keys)
         run_metadata.log_notes(context, batch)
-        run_metadata.attach_care_metadata(context, batch, judgements)
+        run_metadata.attach_care_metadata(context, batch, key_verdicts)
         return dg.MaterializeResult(
-            metadata={"keys_staged": len({judgement.key for judgement in judgements})},
-            check_results=[run_metadata.check_result(gate, judgements) for gate in RELEASE_GATES],
+            metadata={"keys_staged": len({one.key for one in key_verdicts})},
+            check_results=[run_metadata.check_result(gate, key_verdicts) for gate in RELEASE_GATES],
         )
 
     return stage
@@ -111,7 +115,7 @@ def _publish(dataset: Dataset, published: Table | None) -> dg.AssetsDefinition:
         f"{dataset.description} Published by one swap of the STAC Item, after the verdicts are checked again.",
         kinds={"parquet", "stac"},
         deps=[asset_key(dataset, "stage")],
-        # A release that somebody has to see first is not published by its run.
+        # A release that needs a review is not published by its run.
         output_required=False,
         metadata={"dagster/column_schema": column_schema(published)} if published else {},
         freshness_policy=_freshness(dataset),
@@ -120,35 +124,12 @@ def _publish(dataset: Dataset, published: Table | None) -> dg.AssetsDefinition:
         batch = _batch(context, services, dataset)
         releases = batch.publish(context.partition_keys)
         for problem in refresh_stale_collections(services.open()):
-            context.log.warning("%s; a later run or tick writes it", problem)
+            context.log.warning("%s; a later run or tick retries", problem)
         run_metadata.log_notes(context, batch)
         if run_metadata.finish_run(context, batch, dataset, releases):
             yield dg.MaterializeResult(metadata={"keys_published": len(releases)})
 
     return publish
-
-
-def _freshness(dataset: Dataset) -> dg.FreshnessPolicy | None:
-    """Of the newest publication, whichever key it is of."""
-    declared = dataset.slo.freshness
-    return dg.FreshnessPolicy.time_window(fail_window=declared) if declared else None
-
-
-def _checks(dataset: Dataset, stage: str, gates: Sequence[str]) -> list[dg.AssetCheckSpec]:
-    stops = "A red key stops here and is dead-lettered; the green ones come again without it."
-    key = asset_key(dataset, stage)
-    return [dg.AssetCheckSpec(gate, asset=key, blocking=True, description=f"{gate} gate. {stops}") for gate in gates]
-
-
-def _log_notes_after(context: dg.AssetExecutionContext, batch: Batch, handoffs: HandoffStream) -> HandoffStream:
-    """The hand-offs, and after the last one what became of the keys that are not among them."""
-    yield from handoffs
-    run_metadata.log_notes(context, batch)
-    run_metadata.stop_if_all_failed(context, batch)
-
-
-def _batch(context: dg.AssetExecutionContext, services: ServicesResource, dataset: Dataset) -> Batch:
-    return Batch(services.open(), dataset, context.run.run_id, RunTrigger.from_tags(context.run.tags))
 
 
 def stage_asset(
@@ -161,13 +142,13 @@ def stage_asset(
     metadata: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """What all assets of a dataset have in common."""
+    """Returns the decorator for one asset of a dataset, with what they all have in common."""
     decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
         key=asset_key(dataset, stage),
         description=description,
         group_name=group_of(dataset),
         partitions_def=partitions_of(dataset),
-        # The same for the whole chain, or a backfill would split it into runs without their gates.
+        # The same for the whole chain, or a backfill would split it into runs without gates.
         backfill_policy=dg.BackfillPolicy.multi_run(KEYS_PER_BACKFILL_RUN),
         pool=pool_of(dataset),
         kinds=kinds,
@@ -184,3 +165,69 @@ def stage_asset(
         **options,
     )
     return decorator
+
+
+def _freshness(dataset: Dataset) -> dg.FreshnessPolicy | None:
+    declared = dataset.slo.freshness
+    return dg.FreshnessPolicy.time_window(fail_window=declared) if declared else None
+
+
+def _checks(dataset: Dataset, stage: str, gates: Sequence[str]) -> list[dg.AssetCheckSpec]:
+    stops = "A red key stops here and is dead-lettered; the green ones come again without it."
+    key = asset_key(dataset, stage)
+    return [dg.AssetCheckSpec(gate, asset=key, blocking=True, description=f"{gate} gate. {stops}") for gate in gates]
+
+
+def _log_notes_after(context: dg.AssetExecutionContext, batch: Batch, handoffs: HandoffStream) -> HandoffStream:
+    """Yields the hand-offs, then logs why the other keys dropped out."""
+    yield from handoffs
+    run_metadata.log_notes(context, batch)
+    run_metadata.stop_if_all_failed(context, batch)
+
+
+def _batch(context: dg.AssetExecutionContext, services: ServicesResource, dataset: Dataset) -> Batch:
+    return Batch(services.open(), dataset, context.run.run_id, RunTrigger.from_tags(context.run.tags))
+
+
+def emit_run_start(services: Services, dataset: Dataset, run_id: str) -> None:
+    begin_run_metering(services, run_id, own_process=_is_run_process())
+    send_run_event(services, dataset, run_id, "START")
+
+
+def run_hooks(dataset: Dataset, stage: str) -> set[dg.HookDefinition]:
+    """Returns hooks that emit the end of a run, however it was started. Canary assets publish nothing and have none."""
+
+    @dg.success_hook(name=f"{group_of(dataset)}_run_complete", required_resource_keys={"services"})
+    def complete(context: dg.HookContext) -> None:
+        _emit_run_end(context, dataset, succeeded=True)
+
+    @dg.failure_hook(name=f"{group_of(dataset)}_run_fail", required_resource_keys={"services"})
+    def fail(context: dg.HookContext) -> None:
+        _emit_run_end(context, dataset, succeeded=False)
+
+    if stage not in STAGES:
+        return set()
+    return {complete, fail} if stage == STAGES[-1] else {fail}
+
+
+def emit_run_abort_if_stopped(
+    instance: dg.DagsterInstance, services: Services, dataset: Dataset, run: dg.DagsterRun
+) -> None:
+    """Emits the end of a run that failed without a failed step: it was stopped or died before it could."""
+    failures = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE, limit=1)
+    if not failures.records:
+        send_run_event(services, dataset, run.run_id, "ABORT")
+        emit_run_lost(services, dataset, run.run_id, RunTrigger.from_tags(run.tags).replay)
+
+
+def _emit_run_end(context: dg.HookContext, dataset: Dataset, *, succeeded: bool) -> None:
+    services: Services = context.resources.services.open()
+    send_run_event(services, dataset, context.run_id, "COMPLETE" if succeeded else "FAIL")
+    run = context.instance.get_run_by_id(context.run_id)
+    replay = RunTrigger.from_tags(run.tags).replay if run else None
+    emit_run_end(services, dataset, context.run_id, replay, succeeded=succeeded)
+
+
+def _is_run_process() -> bool:
+    """Whether Dagster started this process for one run, from its code server or on a separate machine."""
+    return multiprocessing.parent_process() is not None or "execute_run" in sys.argv

@@ -1,4 +1,4 @@
-"""Hand-offs between assets: each key's table as a Parquet file in the work tier, one after the other, never pickle."""
+"""The I/O manager between assets: each key's table as a Parquet file in the work tier, never pickled."""
 
 from functools import partial
 
@@ -7,15 +7,14 @@ import dagster as dg
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.handoff import Handoff, HandoffStream
 from kfm_pipelines.stages.trigger import RunTrigger
-from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.keys import Claim, Claims
 from kfm_pipelines.stores import Layout
 
 
 class Handoffs:
-    """The tables of a run's keys, produced or read one at a time, so that a large batch needs little memory."""
+    """The tables of a run's keys, produced or read one at a time to save memory."""
 
     def __init__(self, source: HandoffStream) -> None:
         self._source = source
@@ -25,7 +24,7 @@ class Handoffs:
 
 
 class ParquetHandoffs(dg.ConfigurableIOManager):
-    """Writes what an asset hands on for each of its keys; reads it for the keys that are still in the run."""
+    """Writes an asset's table for each of its keys; reads those of the keys that are still in the run."""
 
     services: dg.ResourceDependency[ServicesResource]
 
@@ -36,7 +35,7 @@ class ParquetHandoffs(dg.ConfigurableIOManager):
         while handoff is not None:
             try:
                 services.store.write(_path(services, context.asset_key, handoff.claim), handoff.data)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is that key's failure, and the others go on
+            except Exception as error:  # noqa: BLE001 - any error fails this key only
                 handoff = _throw_into_stage(handoffs, error)
             else:
                 handoff = next(handoffs, None)
@@ -46,7 +45,7 @@ class ParquetHandoffs(dg.ConfigurableIOManager):
 
 
 def _throw_into_stage(handoffs: HandoffStream, error: Exception) -> Handoff | None:
-    """Let the stage that made the hand-off deal with what became of it; return the next one."""
+    """Lets the stage handle a failure to store its hand-off; returns the next one."""
     try:
         return handoffs.throw(error)
     except StopIteration:
@@ -54,9 +53,11 @@ def _throw_into_stage(handoffs: HandoffStream, error: Exception) -> Handoff | No
 
 
 def _read(services: Services, context: dg.InputContext) -> HandoffStream:
-    step = context.step_context
-    batch = Batch(services, _dataset(services, context.asset_key), step.run_id, RunTrigger.from_tags(step.run_tags))
-    for claim in batch.held_claims(context.asset_partition_keys):
+    run, dataset = context.step_context, _dataset(services, context.asset_key)
+    replay = RunTrigger.from_tags(run.run_tags).replay
+    lease_seconds = services.settings.lease_seconds
+    held = Claims(services.database, run.run_id, lease_seconds, replay, dataset=dataset.dataset).held()
+    for claim in [held[key] for key in context.asset_partition_keys if key in held]:
         path = _path(services, context.asset_key, claim)
         yield Handoff(claim, partial(services.store.read, path))
 
@@ -67,6 +68,5 @@ def _dataset(services: Services, asset_key: dg.AssetKey) -> Dataset:
 
 def _path(services: Services, asset_key: dg.AssetKey, claim: Claim) -> str:
     layout = Layout(_dataset(services, asset_key).pipeline)
-    # Before masking a table is restricted; every other hand-off is masked.
-    unmasked = asset_key.path[-1] == "compute"
+    unmasked = asset_key.path[-1] == "compute"  # every other hand-off is masked
     return layout.computed_table(claim.key, claim.epoch) if unmasked else layout.masked_table(claim.key, claim.epoch)

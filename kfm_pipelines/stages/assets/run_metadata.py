@@ -1,4 +1,4 @@
-"""What a run tells the people who look at it in Dagster."""
+"""What a run shows in Dagster: check results, metadata of each key, and the failure message."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,14 +12,14 @@ from kfm_pipelines.orchestration.dagster_internals import attach_partition_metad
 from kfm_pipelines.orchestration.names import column_schema, image_metadata, location_metadata
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.handoff import KeyVerdict
-from kfm_pipelines.stages.previews.previews import CarePreview
+from kfm_pipelines.stages.previews import CarePreview
 from kfm_pipelines.state.wal import Entry, Outcome, last_entries_of_run
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.text import truncate_line
 
 MAX_LISTED = 50
 MAX_NOTE_LENGTH = 1000
-MAX_MAPS = 20  # a picture takes a third of a second and some 40 kB of the event log
+MAX_MAPS = 20  # a picture takes about 0.3 s and 40 kB of the event log
 
 
 def log_notes(context: dg.AssetExecutionContext, batch: Batch) -> None:
@@ -28,8 +28,8 @@ def log_notes(context: dg.AssetExecutionContext, batch: Batch) -> None:
 
 
 def stop_if_all_failed(context: dg.AssetExecutionContext, batch: Batch) -> None:
-    """With no key left to go on with, and none that is merely unchanged, the stage that lost them is the red one. What
-    is unchanged is told by the last stage, which is the red one then."""
+    """Fails the stage in which the last key dropped out, unless some keys are merely unchanged: the last stage reports
+    those, and fails instead."""
     keys = context.partition_keys
     if batch.held_claims(keys):
         return
@@ -40,9 +40,9 @@ def stop_if_all_failed(context: dg.AssetExecutionContext, batch: Batch) -> None:
 
 
 def check_result(gate: str, key_verdicts: Sequence[KeyVerdict]) -> dg.AssetCheckResult:
-    """One result for all keys of the run, with the red ones and their findings as a table."""
-    verdicts = [judgement for judgement in key_verdicts if judgement.verdict.gate == gate]
-    red = [judgement for judgement in verdicts if not judgement.verdict.passed]
+    """Returns one result for all keys of the run, with the findings as a table."""
+    verdicts = [one for one in key_verdicts if one.verdict.gate == gate]
+    red = [one for one in verdicts if not one.verdict.passed]
     findings = _rank_findings(verdicts)
     metadata: dict[str, Any] = {"keys_judged": len(verdicts), "keys_red": len(red)}
     if findings:
@@ -59,18 +59,20 @@ def check_result(gate: str, key_verdicts: Sequence[KeyVerdict]) -> dg.AssetCheck
 
 def _describe_counts(red: int, total: int) -> str:
     if not total:
-        return "no key came as far as this gate"
-    return f"{red} of {total} keys are red" if red else f"{total} keys are green"
+        return "no key reached this gate"
+    if red:
+        return f"{red} of {total} keys are red" if total > 1 else "1 key is red"
+    return f"{total} keys are green" if total > 1 else "1 key is green"
 
 
 def _rank_findings(key_verdicts: Sequence[KeyVerdict]) -> list[tuple[str, Finding]]:
-    """The worst finding of each key, then the others: of many keys none must hide another."""
+    """Puts the worst finding of each key first, so that no key hides another."""
     firsts: list[tuple[str, Finding]] = []
     others: list[tuple[str, Finding]] = []
-    for judgement in key_verdicts:
-        ordered = sorted(judgement.verdict.findings, key=lambda finding: WORST_FIRST.index(finding.severity))
-        firsts += [(judgement.key, finding) for finding in ordered[:1]]
-        others += [(judgement.key, finding) for finding in ordered[1:]]
+    for one in key_verdicts:
+        ordered = sorted(one.verdict.findings, key=lambda finding: WORST_FIRST.index(finding.severity))
+        firsts += [(one.key, finding) for finding in ordered[:1]]
+        others += [(one.key, finding) for finding in ordered[1:]]
     return [*sorted(firsts, key=_severity_rank), *sorted(others, key=_severity_rank)]
 
 
@@ -93,33 +95,31 @@ def _finding_record(key: str, finding: Finding) -> dg.TableRecord:
 
 
 def attach_care_metadata(context: dg.AssetExecutionContext, batch: Batch, key_verdicts: Sequence[KeyVerdict]) -> None:
-    """For masked releases: how much was masked, as numbers that Dagster plots over time, and the map that readers will
-    see. Both come from what would be published, never from what it was made of."""
-    shown = list(dict.fromkeys(one.key for one in key_verdicts if one.verdict.passed and one.verdict.gate == "care"))
-    shown = shown[:MAX_MAPS]
-    attach_partition_metadata(
-        context, {key: _care_metadata(shown_care) for key, shown_care in batch.care_previews(shown).items()}
-    )
+    """Attaches masking numbers, which Dagster plots over time, and the map that readers will see to masked keys. Both
+    come from the masked data."""
+    keys = list(dict.fromkeys(one.key for one in key_verdicts if one.verdict.passed and one.verdict.gate == "care"))
+    previews = batch.care_previews(keys[:MAX_MAPS])
+    attach_partition_metadata(context, {key: _care_metadata(preview) for key, preview in previews.items()})
 
 
 def finish_run(
     context: dg.AssetExecutionContext, batch: Batch, dataset: Dataset, published: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Say per key what came of it, and whether all of them are materialized. If a key of the run is still open the run
-    ends red, naming it, after recording the others as materialized: they are published, whatever happened beside them.
-    A key whose release awaits review is neither published nor a failure."""
+    """Attaches metadata to each settled key and returns whether all keys are materialized. If a key is still open, the
+    others are recorded as materialized and the run fails. A key awaiting review is neither published nor failed."""
     keys = context.partition_keys
     entries = last_entries_of_run(batch.database, context.run.run_id, keys)
     settled = [key for key in keys if _is_settled(entries.get(key))]
     unsettled = [key for key in keys if key not in settled and key not in batch.awaiting_review]
     maps = batch.previews.maps({key: published[key] for key in settled if key in published})
-    told = {key: _key_metadata(batch, dataset, key, entries[key], published.get(key)) for key in settled}
-    told = {key: {**said, **_map_metadata(maps.get(key))} for key, said in told.items()}
+    metadata = {key: _key_metadata(batch, dataset, key, entries[key], published.get(key)) for key in settled}
+    for key, png in maps.items():
+        metadata[key]["map"] = image_metadata(png, "where it is")
     if len(settled) == len(keys):
-        attach_partition_metadata(context, told)
+        attach_partition_metadata(context, metadata)
         return True
-    for key, metadata in told.items():
-        context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata))
+    for key, values in metadata.items():
+        context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata=values))
     if unsettled:
         raise dg.Failure(_summary(unsettled, entries, batch.notes), allow_retries=False)
     return False
@@ -132,16 +132,12 @@ def _care_metadata(preview: CarePreview) -> dict[str, Any]:
     return metadata
 
 
-def _map_metadata(png: bytes | None) -> dict[str, Any]:
-    return {"map": image_metadata(png, "where it is")} if png else {}
-
-
 def _key_metadata(
     batch: Batch, dataset: Dataset, key: str, entry: Entry, release: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     layout = Layout(dataset.pipeline)
     metadata: dict[str, Any] = {"outcome": entry.outcome.value if entry.outcome else "OPEN"}
-    metadata["trace"] = batch.trace_of(key)  # kfm trace shows it
+    metadata["trace"] = batch.trace_of(key)  # for `kfm trace`
     if "revision" in entry.detail:
         metadata["revision"] = entry.detail["revision"]
     if "reason" in entry.detail:
@@ -167,8 +163,9 @@ def _summary(keys: Iterable[str], entries: Mapping[str, Entry], notes: Mapping[s
     for key in keys:
         entry = entries.get(key)
         if not _is_settled(entry):
-            said = entry.detail.get("reason") if entry else None
-            reason = str(said or notes.get(key) or "was not taken by this run; run the whole group of assets")
+            recorded = entry.detail.get("reason") if entry else None
+            reason = str(recorded or notes.get(key) or "was not taken by this run; run the whole group of assets")
             lines.append(f"{key}: {reason.removeprefix(f'{key}: ')}")
     more = f"\n… and {len(lines) - MAX_LISTED} more" if len(lines) > MAX_LISTED else ""
-    return f"{len(lines)} keys were not published:\n" + "\n".join(lines[:MAX_LISTED]) + more
+    count = "1 key was" if len(lines) == 1 else f"{len(lines)} keys were"
+    return f"{count} not published:\n" + "\n".join(lines[:MAX_LISTED]) + more

@@ -1,36 +1,37 @@
-"""What goes into a key: its objects as the events promised them, and whether anything changed since it was applied."""
+"""The inputs of a key: fetches its objects as the events announced them, unless they are already applied."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import rfc8785
 
+from kfm_pipelines.aws.clients import s3_client
+from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.catalog.collections.tables import was_exempted
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.emit import metered_span
-from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated, PolicyRefused
+from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated, ObjectMissing, PolicyRefused
 from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
 from kfm_pipelines.inbox.record import archive_events
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.compute.fetch import FetchedObject, fetch, is_unchanged
 from kfm_pipelines.stages.compute.table import SourceObject, inputs_hash
 from kfm_pipelines.state import transactions, wal
-from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.ingest_state import FetchCounts, processed_objects
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.revisions import Revision, current_revision
+from kfm_pipelines.state.revisions import FetchCounts, Revision, current_revision, processed_objects
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.watermarks import late_lane
 
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedInputs:
-    """Everything needed to compute the key."""
-
     objects: tuple[SourceObject, ...]
     config: str
     fingerprint: str
@@ -56,14 +57,14 @@ class PreparedInputs:
 
 @dataclass(frozen=True, slots=True)
 class SkippedKey:
-    """Nothing to compute; the key's transaction has ended."""
+    """There is nothing to compute; the key's transaction has ended."""
 
     note: str
     fetches: FetchCounts
 
 
 def prepare(services: Services, dataset: Dataset, claim: Claim, config: str) -> PreparedInputs | SkippedKey:
-    """Begin the transaction, then skip it if its inputs are already applied, else fetch them."""
+    """Begins the transaction; then skips it if its inputs are already applied, or fetches them."""
     current = current_revision(services.database, claim.key)
     known = transactions.begin(services.database, claim, lambda events: _intent(events, current))
     archive_events(services, claim.key)
@@ -85,6 +86,56 @@ def prepare(services: Services, dataset: Dataset, claim: Claim, config: str) -> 
     if current and intact and current.inputs_hash == prepared.inputs_hash:
         return _skip(services, claim, current, FetchCounts(misses=len(events)))
     return prepared
+
+
+@dataclass(frozen=True)
+class FetchedObject:
+    """An object's bytes and its ETag in S3."""
+
+    data: bytes
+    etag: str
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+
+def fetch(event: IngestEvent, max_bytes: int) -> FetchedObject:
+    """Returns the object of an event; raises IntegrityBroken when size or ETag differ from those in the event."""
+    answer = _get(event)
+    length = answer["ContentLength"]
+    if event.size is not None and length != event.size:
+        raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the event promised {event.size}")
+    etag = answer["ETag"].strip('"')
+    if event.etag is not None and etag != event.etag:
+        raise IntegrityBroken(f"{event.asset_uri} has ETag {etag}; the event promised {event.etag}")
+    if length > max_bytes:
+        raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the dataset takes at most {max_bytes}")
+    with translate_aws_errors(f"reading {event.asset_uri}"):
+        return FetchedObject(answer["Body"].read(), etag)
+
+
+def is_unchanged(event: IngestEvent, etag: str | None) -> bool:
+    """Whether the object still has this ETag, without downloading it."""
+    if etag is None:
+        return False
+    client = s3_client()
+    try:
+        with translate_aws_errors(f"asking about {event.asset_uri}"):
+            return client.head_object(Bucket=event.bucket, Key=event.object_key)["ETag"].strip('"') == etag
+    except ObjectMissing:
+        return False
+
+
+def _get(event: IngestEvent) -> "GetObjectOutputTypeDef":
+    try:
+        with translate_aws_errors(f"reading {event.asset_uri}"):
+            client = s3_client()
+            if event.version_id is None:
+                return client.get_object(Bucket=event.bucket, Key=event.object_key)
+            return client.get_object(Bucket=event.bucket, Key=event.object_key, VersionId=event.version_id)
+    except ObjectMissing:
+        raise ObjectMissing(f"{event.asset_uri} is not there; upload it again, which sends a new event") from None
 
 
 def _fetch_input(services: Services, dataset: Dataset, claim: Claim, event: IngestEvent) -> FetchedObject:
@@ -119,23 +170,11 @@ def build_inputs(config: str, events: Sequence[IngestEvent], fetched: Mapping[st
 
 
 def fingerprint(events: Sequence[IngestEvent], config_digest: str) -> str:
-    """What the events promise: location and ETag of every object, which are late, and the configuration."""
+    """Digest of what the events announce (location and ETag of every object, which are late) and the configuration."""
     promised = [[event.asset_uri, event.etag or event.identity] for event in events]
     late = [event.asset_uri for event in events if event.late]
     parts = ["kfm-fingerprint-1", config_digest, promised, *([late] if late else [])]
     return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
-
-
-def window_of_key(database: Database, key: str) -> tuple[datetime, datetime]:
-    [row] = database.fetch("SELECT window_start, window_end FROM kfm.keys WHERE key = %(key)s", {"key": key})
-    return row["window_start"], row["window_end"]
-
-
-def source_of_key(database: Database, key: str) -> str | None:
-    """The key of another version whose inputs are also this one's."""
-    [row] = database.fetch("SELECT inputs_from FROM kfm.keys WHERE key = %(key)s", {"key": key})
-    source: str | None = row["inputs_from"]
-    return source
 
 
 def _intent(events: Sequence[IngestEvent], current: Revision | None) -> dict[str, object]:
@@ -157,7 +196,7 @@ def _intent(events: Sequence[IngestEvent], current: Revision | None) -> dict[str
 
 
 def _is_intact(services: Services, dataset: Dataset, current: Revision) -> bool:
-    """Whether readers still find what was applied. If not, the same inputs are worth doing again."""
+    """Whether readers still find what was applied. If not, the same inputs are published again."""
     layout, store = Layout(dataset.pipeline), services.store
     return (
         store.digest(layout.item(current.key)) == current.item_hash
@@ -171,8 +210,8 @@ def _is_intact(services: Services, dataset: Dataset, current: Revision) -> bool:
 def _is_unchanged_at_source(
     services: Services, claim: Claim, config: str, current: Revision, events: Sequence[IngestEvent]
 ) -> bool:
-    """Whether events that promise no content speak of objects that are still what they were: S3 is asked for their
-    ETags, so nothing is downloaded to find out that nothing is new."""
+    """Whether all objects are those of the current revision. For events without an ETag, S3 is asked for it, so that
+    nothing is downloaded."""
     known = processed_objects(services.database, claim.key)
     if {event.asset_uri for event in events} != set(known):
         return False
@@ -193,17 +232,21 @@ def _is_unchanged_at_source(
 
 def _skip(services: Services, claim: Claim, current: Revision, fetches: FetchCounts) -> SkippedKey:
     note = f"nothing changed since revision {current.revision}"
-    transactions.skip(services.database, claim, {"revision": current.revision, "reason": note})
-    return SkippedKey(note, fetches)
+    return _skip_with(services, claim, {"revision": current.revision, "reason": note}, fetches)
+
+
+def _skip_with(services: Services, claim: Claim, detail: Mapping[str, object], fetches: FetchCounts) -> SkippedKey:
+    transactions.skip(services.database, claim, detail)
+    return SkippedKey(str(detail["reason"]), fetches)
 
 
 def _skip_other_version(services: Services, dataset: Dataset, claim: Claim, current: Revision | None) -> SkippedKey:
-    """A key says which version made it. What is declared now is another, and must not pass for it."""
+    """Skips a key of another transform version than the declared one, which must not publish under its name."""
     now = dataset.key.transform_version
     if current is None:
         raise KeyOutdated(
-            f"{claim.key}: {dataset.dataset} is declared with version {now} now; upload its objects again, which makes "
-            "a key of that version"
+            f"{claim.key}: {dataset.dataset} is declared with version {now} now; upload its objects again to create a "
+            "key of that version"
         )
     with services.database.transaction() as connection:
         exempted = was_exempted(connection, claim.key, current.content_hash)
@@ -214,8 +257,7 @@ def _skip_other_version(services: Services, dataset: Dataset, claim: Claim, curr
             f"{CanonicalKey.parse(claim.key).transform_version} again until this key is published masked"
         )
     note = f"revision {current.revision} stays as it is: {dataset.dataset} is declared with version {now} now"
-    transactions.skip(services.database, claim, {"revision": current.revision, "reason": note})
-    return SkippedKey(note, FetchCounts())
+    return _skip_with(services, claim, {"revision": current.revision, "reason": note}, FetchCounts())
 
 
 def _skip_without_inputs(services: Services, claim: Claim) -> SkippedKey:
@@ -223,5 +265,4 @@ def _skip_without_inputs(services: Services, claim: Claim) -> SkippedKey:
     note = "every object of this key is gone, and nothing of it is published"
     if held:
         note = f"nothing of this key counts yet: late events about {len(held)} objects are held; see kfm late list"
-    transactions.skip(services.database, claim, {"reason": note})
-    return SkippedKey(note, FetchCounts())
+    return _skip_with(services, claim, {"reason": note}, FetchCounts())

@@ -1,7 +1,7 @@
-"""Compute: all objects of a key become one table in the declared form.
+"""Computes a key's table: all of its objects as one table in the declared form.
 
-What cannot be brought into that form is left as it is, for the schema gate to name; this stage only refuses what is not
-readable at all. The order of the objects and of their rows makes no difference to the result.
+Columns that do not fit that form are left as they are for the schema gate to report; only unreadable objects are
+refused here. The order of the objects and of their rows does not affect the result.
 """
 
 import hashlib
@@ -27,17 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceObject:
-    """One input, fetched."""
-
     asset_uri: str
     data: bytes
-    late: bool = False  # its event was made after the window had closed
+    late: bool = False  # its event came after the window had closed
 
 
 def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
     import pyarrow as pa
 
-    if not objects:  # all of them were deleted
+    if not objects:  # all were deleted
         return declared_schema(dataset.table).empty_table()
     tables = [_conform(source, dataset) for source in objects]
     try:
@@ -46,22 +44,23 @@ def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
         names = ", ".join(source.asset_uri for source in objects[:3]) + (" and others" if len(objects) > 3 else "")
         kinds = _describe_type_conflict(tables)
         raise InputUnreadable(f"the objects of this key do not form one table: {kinds}, in {names}") from None
-    table = apply_transform(table, dataset.transform)
+    if dataset.transform is not None:
+        table = apply_transform(table, dataset.transform)
     ordered = _sort_rows(_apply_declared_fields(table, dataset, _stated_units(tables)), dataset.table)
     return _add_points(ordered, dataset.table)
 
 
 def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
-    """What went in: the content of every object, which of them are late, and the configuration."""
+    """Digest of the content of every object, which of them are late, and the configuration."""
     contents = sorted([source.asset_uri, hashlib.sha256(source.data).hexdigest()] for source in objects)
     late = sorted(source.asset_uri for source in objects if source.late)
-    # Where nothing is late, the digest is that of before anybody asked.
+    # Without late objects the digest is the one from before lateness was recorded.
     parts = ["kfm-inputs-1", config_digest, contents, *([late] if late else [])]
     return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
 
 
 def _conform(source: SourceObject, dataset: Dataset) -> "pa.Table":
-    """Declared columns in declared order and type where that loses nothing, undeclared ones after them."""
+    """Casts declared columns where that loses nothing and puts them in order, followed by undeclared ones."""
     import pyarrow as pa
 
     table = _rename_columns(read_parquet(source.data, source.asset_uri), source, dataset)
@@ -80,14 +79,14 @@ def _conform(source: SourceObject, dataset: Dataset) -> "pa.Table":
 
 
 def _stated_unit(field: "pa.Field") -> str | None:
-    """What the producer says the numbers are in; there is more than one habit of saying it."""
-    said = {name.lower(): value for name, value in (field.metadata or {}).items()}
-    stated = said.get(b"unit") or said.get(b"units") or b""
+    """Returns the unit in the field's metadata, which producers write in different ways."""
+    metadata = {name.lower(): value for name, value in (field.metadata or {}).items()}
+    stated = metadata.get(b"unit") or metadata.get(b"units") or b""
     return stated.decode("utf-8", "replace").strip() or None
 
 
 def _stated_units(tables: "Sequence[pa.Table]") -> dict[str, str]:
-    """For each column what its objects say it is in; most say nothing."""
+    """Returns the units that the objects state for each column; most state none."""
     stated: dict[str, set[str]] = {}
     for table in tables:
         for field in table.schema:
@@ -97,7 +96,7 @@ def _stated_units(tables: "Sequence[pa.Table]") -> dict[str, str]:
 
 
 def _rename_columns(table: "pa.Table", source: SourceObject, dataset: Dataset) -> "pa.Table":
-    """Columns by their declared names, each there once."""
+    """Gives columns their declared names and refuses duplicates."""
     names = {column.source: column.name for column in dataset.table.columns if column.source}
     for name, count in Counter(table.column_names).items():
         if count > 1:
@@ -110,7 +109,7 @@ def _rename_columns(table: "pa.Table", source: SourceObject, dataset: Dataset) -
 
 
 def _describe_type_conflict(tables: "Sequence[pa.Table]") -> str:
-    """Which column has types that do not go together. Arrow's own words may quote metadata, so they are not used."""
+    """Names the column with incompatible types. Arrow's own message is not used because it may quote metadata."""
     import pyarrow as pa
 
     fields = [field.remove_metadata() for table in tables for field in table.schema]
@@ -128,7 +127,7 @@ def _cast_if_lossless(column: "pa.ChunkedArray", target: "pa.DataType") -> "pa.C
     import pyarrow as pa
 
     if not pa.types.is_null(column.type) and _is_text(column.type) != pa.types.is_string(target):
-        return column  # neither are numbers guessed from text nor is text made of numbers
+        return column  # text is never parsed into numbers, nor numbers formatted as text
     try:
         return column.cast(target, safe=True)
     except pa.ArrowException:
@@ -143,8 +142,8 @@ def _is_text(kind: "pa.DataType") -> bool:
 
 
 def _apply_declared_fields(table: "pa.Table", dataset: Dataset, stated_units: Mapping[str, str]) -> "pa.Table":
-    """Put units and descriptions on the columns that have their declared type; where the objects state another unit,
-    theirs, for the gate to name."""
+    """Adds units and descriptions to the columns of the declared type. A unit stated by the objects wins, so that the
+    gate can report a different one."""
     import pyarrow as pa
 
     declared = declared_schema(dataset.table)
@@ -164,23 +163,22 @@ def _apply_declared_fields(table: "pa.Table", dataset: Dataset, stated_units: Ma
 
 
 def _sort_rows(table: "pa.Table", declaration: Table) -> "pa.Table":
-    """Rows about the same thing together and in the order of time, then by all other columns from the left; each row
-    once. A table with a column that is not as declared stays as it came: not every type can be compared, and the gate
-    will refuse it anyway."""
+    """Sorts by primary key, time and then all other columns, and drops duplicate rows. A table with a column that is
+    not as declared is left unsorted: not every type can be compared, and the gate refuses it anyway."""
     declared = declared_schema(declaration)
     as_declared = all(
         field.name in declared.names and declared.field(field.name).type == field.type for field in table.schema
     )
     if not as_declared or table.num_rows == 0:
         return table
-    things = [name for name in declaration.primary_key if name != declaration.time_column]
+    identifiers = [name for name in declaration.primary_key if name != declaration.time_column]
     times = [declaration.time_column] if declaration.time_column in declaration.primary_key else []
-    order = dict.fromkeys(name for name in (*things, *times, *table.column_names) if name in table.column_names)
+    order = dict.fromkeys(name for name in (*identifiers, *times, *table.column_names) if name in table.column_names)
     return _drop_duplicate_rows(_normalise_floats(table).sort_by([(name, "ascending") for name in order]))
 
 
 def _normalise_floats(table: "pa.Table") -> "pa.Table":
-    """One zero and one NaN: what compares alike is the same bits, so it makes no difference which row comes first."""
+    """Keeps one zero and one NaN, so that equal values have equal bits and their order does not matter."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -192,7 +190,7 @@ def _normalise_floats(table: "pa.Table") -> "pa.Table":
 
 
 def _drop_duplicate_rows(sorted_table: "pa.Table") -> "pa.Table":
-    """Drop a row that equals the one before it; only neighbours can be equal in a sorted table."""
+    """Drops each row that equals the one before it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -214,8 +212,8 @@ def _drop_duplicate_rows(sorted_table: "pa.Table") -> "pa.Table":
 
 
 def _add_points(table: "pa.Table", declaration: Table) -> "pa.Table":
-    """The derived column in its declared place. It comes last because it makes no row differ from another. Where the
-    coordinates are not as declared it is there without values: the gate names what it lacks, not this."""
+    """Adds the derived geometry column in its declared position, after sorting because it distinguishes no rows. It is
+    empty when the coordinates are not as declared, which the gate reports."""
     import pyarrow as pa
 
     derived = declaration.derived_column
@@ -232,7 +230,7 @@ def _add_points(table: "pa.Table", declaration: Table) -> "pa.Table":
 
 
 def _coordinate_columns(table: "pa.Table", declaration: Table) -> list[str]:
-    """The columns with longitude and latitude; none unless both are there and hold numbers."""
+    """Returns the longitude and latitude columns, or nothing unless both exist and hold numbers."""
     import pyarrow as pa
 
     names = [name for name in (declaration.longitude_column, declaration.latitude_column) if name]

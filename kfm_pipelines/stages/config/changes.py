@@ -1,45 +1,47 @@
-"""What of the configuration is not as it was when a key was made: declaration, policy, exemption, software, store.
+"""What changed in the configuration since a key was published, and which policy changes are refused.
 
-For many keys at once: they mostly share what made them, so each document is compared once.
+Keys mostly share their snapshots, so each one is compared once for all of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any
 
 from kfm_pipelines.care.governance import Governance, governance_of
 from kfm_pipelines.catalog.trust.signer import signer_of
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import PolicyRefused
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.config.snapshot import (
+from kfm_pipelines.stages.config.key_config import (
     DECLARATION,
     ENVIRONMENT,
-    declaration_changes,
-    environment_changes,
+    Document,
     environment_document,
     load_declaration,
 )
 from kfm_pipelines.state.config_snapshots import load_snapshot
-from kfm_pipelines.state.last_transaction import AppliedConfig, applied_configs
+from kfm_pipelines.state.last_transaction import AppliedConfig, applied_configs, masking_policies
+
+MAX_LIBRARIES_LISTED = 5
 
 UNPUBLISHED = "nothing of it is published, so there is nothing to reproduce"
 NO_SNAPSHOT = "it was published before configurations were kept"
 
 
 def configuration_changes(services: Services, dataset: Dataset, keys: Sequence[str]) -> dict[str, list[str]]:
-    """For each of the keys why it cannot be reproduced now, one phrase each; none when its configuration is as it was.
-    `dataset` is as declared now."""
+    """Returns for each key why it cannot be reproduced now; nothing when its configuration is unchanged. `dataset` is
+    the current declaration."""
     known = applied_configs(services.database, keys)
     comparison = _Comparison(services, dataset)
     return {key: comparison.changes_since(known[key]) if key in known else [UNPUBLISHED] for key in keys}
 
 
 class _Comparison:
-    """Then and now."""
-
     def __init__(self, services: Services, dataset: Dataset) -> None:
         self._services = services
         self._dataset = dataset
-        self._changes_by_digest: dict[str, list[str]] = {}  # by digest of the document of then
+        self._declaration_changes = cache(self._compute_declaration_changes)  # by digest of the snapshot
+        self._environment_changes = cache(self._compute_environment_changes)
 
     def changes_since(self, then: AppliedConfig) -> list[str]:
         if then.frozen is None or then.policy is None:
@@ -51,26 +53,22 @@ class _Comparison:
             *self._signer_changes(then.signed_by),
         ]
 
-    def _declaration_changes(self, digest: str) -> list[str]:
-        if digest not in self._changes_by_digest:
-            then = load_declaration(self._services, digest)
-            self._changes_by_digest[digest] = declaration_changes(then, self._dataset)
-        return self._changes_by_digest[digest]
+    def _compute_declaration_changes(self, digest: str) -> list[str]:
+        return declaration_changes(load_declaration(self._services, digest), self._dataset)
 
-    def _environment_changes(self, digest: str) -> list[str]:
-        if digest not in self._changes_by_digest:
-            now = environment_document(self._services.settings.store_url)
-            self._changes_by_digest[digest] = environment_changes(load_snapshot(self._services.database, digest), now)
-        return self._changes_by_digest[digest]
+    def _compute_environment_changes(self, digest: str) -> list[str]:
+        now = environment_document(self._services.settings.store_url)
+        return environment_changes(load_snapshot(self._services.database, digest), now)
 
     def _policy_changes(self, key: str, then: Mapping[str, str], past_exemption: str | None) -> Iterator[str]:
-        now, exemption = self._governance.policy, self._governance.exemption_for(key)
+        now, granted = self._governance.policy, self._governance.exemption_for(key)
+        exemption = granted.id if granted else None
         if then["name"] != now.name:
             yield f"the policy was {then['name']} and is {now.name}"
         elif then["sha256"] != now.digest:
             yield f"policy {now.name} is not what it was"
-        if past_exemption != (exemption.id if exemption else None):
-            yield f"it was made under {_format_exemption(past_exemption)} and is under {_format_exemption(exemption.id if exemption else None)}"
+        if past_exemption != exemption:
+            yield f"it was made under {_format_exemption(past_exemption)} and is under {_format_exemption(exemption)}"
 
     def _signer_changes(self, then: str) -> Iterator[str]:
         now = signer_of(self._services).public.key_id
@@ -84,3 +82,72 @@ class _Comparison:
 
 def _format_exemption(exemption: str | None) -> str:
     return f"exemption {exemption}" if exemption else "no exemption"
+
+
+def refuse_laxer_policy(services: Services, dataset: Dataset, source_key: str) -> None:
+    """Raises PolicyRefused when the inputs of this key must not be published under the declared policy.
+
+    Masked inputs stay under the policy that masked them. Its authorities change what is published by a new version of
+    it; a new transform version that named another policy would bypass them."""
+    for reason in laxer_policies(services, dataset, [source_key]).values():
+        raise PolicyRefused(f"{source_key}: {reason}")
+
+
+def laxer_policies(services: Services, dataset: Dataset, source_keys: Sequence[str]) -> dict[str, str]:
+    """Returns the keys whose inputs were masked by another policy than the declared one, with the reason for each."""
+    return {
+        key: f"its inputs are masked by policy {policy}, and {dataset.dataset}@{dataset.key.transform_version} names "
+        f"{dataset.policy}; what is shown of them is changed by a new version of {policy}, not by another policy"
+        for key, policy in masking_policies(services.database, source_keys).items()
+        if policy != dataset.policy
+    }
+
+
+def declaration_changes(then: Dataset, now: Dataset) -> list[str]:
+    """Lists the fields that shape the bytes and differ, if the transform version is the same."""
+    if then.key.transform_version != now.key.transform_version:
+        return []
+    return [
+        f"the declaration's {field} has changed"
+        for field in _differing_fields(then.digest_document, now.digest_document)
+    ]
+
+
+def environment_changes(then: Document, now: Document) -> list[str]:
+    """Lists the differences in software and store, libraries first."""
+    libraries = list(_library_changes(then["libraries"], now["libraries"]))
+    if len(libraries) > MAX_LIBRARIES_LISTED:
+        libraries[MAX_LIBRARIES_LISTED:] = [f"{len(libraries) - MAX_LIBRARIES_LISTED} more libraries"]
+    others = [
+        f"{field} {_format_value(_value_at(then, field))} -> {_format_value(_value_at(now, field))}"
+        for field in _differing_fields(then, now)
+        if not field.startswith("libraries")
+    ]
+    return libraries + others
+
+
+def _library_changes(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted(then.keys() | now.keys()):
+        if then.get(name) != now.get(name):
+            yield f"{name} {then.get(name, 'not installed')} -> {now.get(name, 'not installed')}"
+
+
+def _differing_fields(then: Document, now: Document, prefix: str = "") -> Iterator[str]:
+    """Yields the dotted names of the fields that differ."""
+    for name in sorted(then.keys() | now.keys()):
+        before, after = then.get(name), now.get(name)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            yield from _differing_fields(before, after, f"{prefix}{name}.")
+        elif before != after:
+            yield prefix + name
+
+
+def _value_at(document: Document, field: str) -> Any:
+    value: Any = document
+    for part in field.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _format_value(value: object) -> str:
+    return "unknown" if value is None else str(value)

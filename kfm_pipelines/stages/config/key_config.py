@@ -1,34 +1,38 @@
-"""Under what terms a key is worked on: the declaration it goes by, what governs it, and the promised schema.
+"""The configuration of a key: its declaration, governance and approved schema, and the snapshots kept of it.
 
-Everything is today's, but for keys that are to be reproduced: those go by the declaration of then. Policies, gates and
-secrets are always today's.
+Everything is current, except that a key to be reproduced uses the declaration it was published under.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
+from pydantic import ValidationError
+
 from kfm_pipelines.care.governance import Governance, KeyRules, governance_of
-from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.catalog.trust import environment
+from kfm_pipelines.catalog.trust.environment import listed_versions
+from kfm_pipelines.declarations.dataset import Dataset, format_validation_error
+from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.gates import ApprovedSchema
 from kfm_pipelines.gates.schema_approval import approved_schema
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.config.snapshot import (
-    DECLARATION,
-    ENVIRONMENT,
-    load_declaration,
-    save_declaration,
-    save_environment,
-)
+from kfm_pipelines.state.config_snapshots import load_snapshot, save_snapshot
+
+DECLARATION = "declaration"
+ENVIRONMENT = "environment"
+
+Document = Mapping[str, Any]
 
 
 class KeyConfig:
-    """Read when a stage first needs them, so that what is amiss with them is each key's failure."""
+    """Loads each part when a stage first needs it, so that a broken part fails the key and not the run."""
 
     def __init__(self, services: Services, dataset: Dataset, declaration_digest: str | None = None) -> None:
         self._services = services
         self.dataset = dataset
-        self._declaration_digest = declaration_digest  # digest of what is kept already
+        self._declaration_digest = declaration_digest  # of the snapshot, if there is one already
 
     @cached_property
     def governance(self) -> Governance:
@@ -42,7 +46,7 @@ class KeyConfig:
         return self.governance.rules_for(key)
 
     def as_detail(self, key: str) -> Mapping[str, Any]:
-        """What the log keeps of them, so that they can be compared and had again."""
+        """Returns what the log keeps, so that the configuration can be compared and restored."""
         rules = self.rules(key)
         return {
             "frozen": self._snapshot_digests,
@@ -52,12 +56,16 @@ class KeyConfig:
 
     @cached_property
     def _snapshot_digests(self) -> Mapping[str, str]:
-        declaration = self._declaration_digest or save_declaration(self._services, self.dataset)
-        return {DECLARATION: declaration, ENVIRONMENT: save_environment(self._services)}
+        database, now = self._services.database, environment_document(self._services.settings.store_url)
+        return {
+            DECLARATION: self._declaration_digest
+            or save_snapshot(database, DECLARATION, self.dataset.model_dump(mode="json")),
+            ENVIRONMENT: save_snapshot(database, ENVIRONMENT, now),
+        }
 
 
 class KeyConfigs:
-    """The terms of each key of a run: all the same, or by the digest of the declaration that made what is published."""
+    """The configuration of each key of a run: the current one, or that of the declaration it was published under."""
 
     def __init__(self, services: Services, dataset: Dataset, declaration_of: Callable[[str], str] | None) -> None:
         self._services = services
@@ -74,8 +82,26 @@ class KeyConfigs:
         return self._historical[digest]
 
     def _with_current_quality(self, digest: str) -> Dataset:
-        """Who has to see a release first, and how good it has to be, is no part of what made it. Thresholds name
-        columns, so those of another version would be about another table."""
+        """Review and quality rules do not shape the bytes, so the current ones apply. Quality thresholds name columns,
+        so they are taken over only within the same transform version."""
         then, now = load_declaration(self._services, digest), self._current.dataset
         same = then.key.transform_version == now.key.transform_version
         return then.model_copy(update={"review": now.review} | ({"quality": now.quality} if same else {}))
+
+
+def environment_document(store_url: str) -> dict[str, Any]:
+    """Returns what documents state about the software and the store, and every library by name."""
+    facts = asdict(environment.environment_facts())
+    del facts["sbom"]  # a digest of the libraries
+    storage = asdict(environment.storage_facts(store_url))
+    return {**facts, "storage": storage, "libraries": listed_versions(environment.sbom())}
+
+
+def load_declaration(services: Services, digest: str) -> Dataset:
+    """Raises ReplayRefused when this version of the software cannot read it any more."""
+    try:
+        return Dataset.model_validate(load_snapshot(services.database, digest))
+    except ValidationError as error:
+        raise ReplayRefused(
+            f"its original declaration cannot be read any more: {format_validation_error(error)}"
+        ) from None

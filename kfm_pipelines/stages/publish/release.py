@@ -1,13 +1,16 @@
-"""A key's release: staged from the log's own facts, published under the key's lock, finished after any crash."""
+"""A key's release: staged from the facts in the log, published under the key's lock, finished after any crash."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
-from kfm_pipelines.care.governance import Governance, KeyRules
+from kfm_pipelines.care.governance import Governance, KeyRules, governance_of
 from kfm_pipelines.care.review.decide import is_approved
 from kfm_pipelines.care.secrets import keyed_digest
-from kfm_pipelines.catalog.facts import ATTESTATION, MANIFEST, InputFacts
+from kfm_pipelines.catalog.facts import ATTESTATION, MANIFEST, InputFacts, ReleaseFacts
 from kfm_pipelines.catalog.trust.environment import environment_facts, sbom, storage_facts
 from kfm_pipelines.catalog.trust.signer import signer_of
 from kfm_pipelines.declarations.dataset import Dataset
@@ -16,6 +19,7 @@ from kfm_pipelines.errors import (
     GateRefused,
     IntegrityBroken,
     KfmError,
+    OwnershipLost,
     PointerMoved,
     PolicyRefused,
     ReviewRefused,
@@ -23,22 +27,20 @@ from kfm_pipelines.errors import (
 )
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.compute.inputs import window_of_key
-from kfm_pipelines.stages.publish.care_facts import care_facts
-from kfm_pipelines.stages.publish.commit import open_publication
-from kfm_pipelines.stages.publish.history import write_current_if_missing, write_history
-from kfm_pipelines.stages.publish.promote import promote, verify_staged
-from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, stage
-from kfm_pipelines.stages.validate.quarantine import remove_replaced
+from kfm_pipelines.stages.publish.promote import promote, verify_staged, write_current_if_missing, write_history
+from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, care_facts, stage
+from kfm_pipelines.stages.publish.tables import open_publication
+from kfm_pipelines.stages.validate.report import remove_replaced
 from kfm_pipelines.state import kill_switch, transactions, wal
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.revisions import RecordDigests, Revision, current_revision
+from kfm_pipelines.state.keys import Claim, Claims, window_of_key
+from kfm_pipelines.state.revisions import Revision, current_revision
 from kfm_pipelines.state.verdicts import require_green
 from kfm_pipelines.state.wal import Entry, Step
 from kfm_pipelines.stores import Layout
 
 log = logging.getLogger(__name__)
+MAX_COMPLETED_PER_CALL = 50
 
 
 def stage_candidate(services: Services, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
@@ -49,36 +51,34 @@ def stage_candidate(services: Services, dataset: Dataset, claim: Claim, governan
     judged = detail_of(services.database, claim, Step.VALIDATE)
     inputs_hash = computed["inputs_hash"]
     start, end = window_of_key(services.database, claim.key)
-    candidate = Candidate(
+    facts = ReleaseFacts(
         key=claim.key,
-        epoch=claim.epoch,
-        revision=_next_revision(services.database, claim.key, inputs_hash, judged["content_hash"]),
         window_start=start,
         window_end=end,
         inputs=tuple(_input_facts(one, computed, rules) for one in begun["inputs"]),
-        inputs_hash=inputs_hash,
-        fingerprint=computed["fingerprint"],
+        inputs_hash=keyed_digest(rules.secret, inputs_hash) if rules.secret else inputs_hash,
         config=computed["config"],
-        public_inputs_hash=keyed_digest(rules.secret, inputs_hash) if rules.secret else inputs_hash,
         care=care_facts(governance, rules, masked["measures"]),
-        table=rules.published_table(dataset),
         gates=GATES,
+        table=rules.published_table(dataset),
         environment=environment_facts(),
         storage=storage_facts(services.settings.store_url),
     )
+    revision = _next_revision(services.database, claim.key, inputs_hash, judged["content_hash"])
+    candidate = Candidate(facts, claim.epoch, revision, inputs_hash, computed["fingerprint"])
     return stage(services.store, dataset, candidate, judged["content_hash"], Attester(signer_of(services), sbom()))
 
 
 def staged_release(database: Database, claim: Claim) -> Release:
-    return Release.from_detail(dict(detail_of(database, claim, Step.STAGE_ATOMIC)))
+    return Release.from_values(detail_of(database, claim, Step.STAGE_ATOMIC))
 
 
 def publish(services: Services, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
-    """Trust nobody: verdicts and reviews must be there, and about exactly the bytes that are staged."""
+    """Publishes the staged release if the recorded verdicts and reviews allow exactly these bytes."""
     release = staged_release(services.database, claim)
     _refuse_unless_allowed(services.database, claim, governance, release, claim.epoch)
     verify_staged(services.store, Layout(dataset.pipeline), release, claim.epoch)
-    # Asked again under the lock; here it only keeps an intent from being written that nobody may carry out.
+    # Checked again under the lock; here it only avoids writing an intent that must not be carried out.
     with services.database.transaction() as connection:
         kill_switch.refuse_if_killed(connection, dataset.dataset)
     transactions.advance(services.database, claim, Step.PUBLISH, release.as_detail())
@@ -89,10 +89,9 @@ def publish(services: Services, dataset: Dataset, claim: Claim, governance: Gove
 def finish(
     services: Services, dataset: Dataset, claim: Claim, intent: Entry, governance: Callable[[], Governance]
 ) -> bool:
-    """Roll a predecessor's publication forward: its intent is in the log, so it must become true. False when readers
-    have seen nothing of it and it must not, or cannot: what allowed it does not any more, or was never there, or
-    somebody changed the staged files or the Item by hand."""
-    release = Release.from_detail(dict(intent.detail))
+    """Rolls a predecessor's intended publication forward. Returns False, and abandons the intent, when readers have
+    not seen it and it is no longer allowed or the staged files or the Item were changed."""
+    release = Release.from_values(intent.detail)
     try:
         seen = is_visible(services, dataset, intent)
         if not seen:
@@ -107,16 +106,54 @@ def finish(
 
 
 def is_visible(services: Services, dataset: Dataset, intent: Entry) -> bool:
-    """Whether readers see the intended release already."""
+    """Whether readers already see the intended release."""
     item = Layout(dataset.pipeline).item(intent.key)
-    return services.store.digest(item) == Release.from_detail(dict(intent.detail)).item_hash
+    return services.store.digest(item) == Release.from_values(intent.detail).item_hash
+
+
+def complete_visible_publications(services: Services) -> list[str]:
+    """Completes publications of killed datasets that were interrupted after their swap: readers see them, so the log
+    has to record them. Those interrupted before their swap wait for `kfm unkill`. Returns what could not be completed,
+    and why."""
+    problems = []
+    for name, key in kill_switch.interrupted_publications(services.database, MAX_COMPLETED_PER_CALL):
+        try:
+            if name in services.datasets:
+                _complete_if_visible(services, services.datasets[name], key)
+        except OwnershipLost:
+            continue  # another worker has taken it
+        except KfmError as error:
+            problems.append(f"publication of {key}: {error}")
+    return problems
+
+
+def _complete_if_visible(services: Services, dataset: Dataset, key: str) -> None:
+    with services.database.transaction() as connection:
+        intent = wal.last_entry(connection, key)
+    if intent is None or intent.step is not Step.PUBLISH or not is_visible(services, dataset, intent):
+        return
+    owner = f"completion-{uuid4()}"
+    claims = Claims(services.database, owner, services.settings.lease_seconds, dataset=dataset.dataset)
+    claim = claims.take(key)
+    done = False
+    try:
+        with claims.keep_alive():
+            # Read again under our claim: another worker may have completed it.
+            intent = transactions.close_abandoned(services.database, claim)
+            governance = partial(governance_of, services, dataset)
+            done = intent is not None and finish(services, dataset, claim, intent, governance)
+    finally:
+        if not done:
+            delay = services.retries.delay(claim.attempts, services.random)
+            reason = "its publication could not be completed"
+            transactions.hand_back(services.database, claim, delay=delay, reason=reason, count_attempt=False)
 
 
 def _refuse_unless_allowed(
     database: Database, claim: Claim, governance: Governance, release: Release, txn: int
 ) -> None:
-    """The policy and exemptions it was computed under still hold, every gate is green about it, and whoever has to has
-    said yes."""
+    """Refuses unless the configuration is the one it was computed under, every gate is green and any required review
+    is given."""
     computed = _entry_of(database, claim.key, txn, Step.COMPUTE)
     if computed["config"] != governance.config_digest(claim.key):
         raise GateRefused(f"{claim.key}: the policy, an exemption or the declaration has changed since it was computed")
@@ -134,18 +171,20 @@ def _complete(services: Services, dataset: Dataset, claim: Claim, release: Relea
         for content_hash in withdrawn:
             services.store.discard(Layout(dataset.pipeline).content(content_hash))
         lost = write_history(services, dataset, release, txn, locked, withdrawn)
-        records = RecordDigests(release.records.get(MANIFEST), release.records.get(ATTESTATION))
         locked.commit(
-            _revision(release, claim, txn), records, txn=txn, note=_missing_history_note(release.revision, lost)
+            Revision.from_values(asdict(release), txn=txn, run_id=claim.owner),
+            release.records.get(MANIFEST),
+            release.records.get(ATTESTATION),
+            txn=txn,
+            note=_missing_history_note(release.revision, lost),
         )
     try:
         remove_replaced(services, claim.key, txn)
-    except KfmError as error:  # it is published, and the nightly purge removes what is left
-        log.warning("%s: what was refused of it earlier is still there: %s", claim.key, error)
+    except KfmError as error:  # it is published, and the nightly purge removes the rest
+        log.warning("%s: could not remove its quarantined files: %s", claim.key, error)
 
 
 def _missing_history_note(revision: int, missing: Sequence[int]) -> str | None:
-    """What the log says of a revision whose history is not whole."""
     if not missing:
         return None
     which = (
@@ -156,24 +195,8 @@ def _missing_history_note(revision: int, missing: Sequence[int]) -> str | None:
     return f"revision {revision}; {which} not in the store any more and not restored"
 
 
-def _revision(release: Release, claim: Claim, txn: int) -> Revision:
-    return Revision(
-        key=release.key,
-        revision=release.revision,
-        txn=txn,
-        inputs_hash=release.inputs_hash,
-        fingerprint=release.fingerprint,
-        content_hash=release.content_hash,
-        item_hash=release.item_hash,
-        rows=release.rows,
-        bytes=release.bytes,
-        bbox=release.bbox,
-        run_id=claim.owner,
-    )
-
-
 def _input_facts(source: Mapping[str, Any], computed: Mapping[str, Any], rules: KeyRules) -> InputFacts:
-    """What may be told of an object: of one that is masked nothing that guesses could be tried against."""
+    """Describes an input. For masked data, digests are keyed and sizes left out, so that guesses cannot be tested."""
     uri, version, late = source["uri"], source["version"], source.get("late", False)
     etag, sha256 = computed["etags"][uri], computed["sha256"][uri]
     if not rules.secret:
@@ -184,7 +207,7 @@ def _input_facts(source: Mapping[str, Any], computed: Mapping[str, Any], rules: 
 
 
 def _next_revision(database: Database, key: str, inputs_hash: str, content_hash: str) -> int:
-    """One more than the current one, or the current one again when it is being restored from the same inputs."""
+    """Returns the next number, or the current one when it is being restored from the same inputs."""
     current = current_revision(database, key)
     if current is None:
         return 1
@@ -192,8 +215,8 @@ def _next_revision(database: Database, key: str, inputs_hash: str, content_hash:
         return current.revision + 1
     if current.content_hash != content_hash:
         raise IntegrityBroken(
-            f"{key}: the inputs of revision {current.revision} now give other bytes than it had, so it cannot be "
-            "restored; use the library versions of then, or a new transform_version"
+            f"{key}: the inputs of revision {current.revision} now give different bytes, so it cannot be restored; "
+            "use the library versions it was made with, or a new transform_version"
         )
     return current.revision
 

@@ -1,10 +1,11 @@
-"""Stage: the candidate revision, complete and checked, where no reader looks."""
+"""Stages a release: writes data, documents and Item of the candidate, complete, to the staging tier."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from kfm_pipelines.care.governance import Governance, KeyRules
+from kfm_pipelines.care.tables import Exemption
 from kfm_pipelines.care.verifier import release_digest
 from kfm_pipelines.catalog.documents import sha256
 from kfm_pipelines.catalog.facts import (
@@ -15,10 +16,8 @@ from kfm_pipelines.catalog.facts import (
     SBOM,
     CareFacts,
     DocumentFacts,
-    EnvironmentFacts,
-    InputFacts,
+    ExemptionFacts,
     ReleaseFacts,
-    StorageFacts,
 )
 from kfm_pipelines.catalog.prov.document import release_provenance
 from kfm_pipelines.catalog.stac.item import item_document
@@ -30,6 +29,7 @@ from kfm_pipelines.declarations.identity import BBox, box_from
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.parquet.geoparquet import box_of
 from kfm_pipelines.parquet.parquet import read_parquet
+from kfm_pipelines.state.revisions import ReleaseDescription
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.layout import public_key
 
@@ -39,73 +39,54 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What is about to be staged."""
+    """A release before staging: what its documents may state, and what only the log keeps."""
 
-    key: str
+    facts: ReleaseFacts  # without those of the data, and with a digest of the inputs that reveals nothing masked
     epoch: int
     revision: int
-    window_start: datetime
-    window_end: datetime
-    inputs: tuple[InputFacts, ...]
     inputs_hash: str
     fingerprint: str
-    config: str
-    public_inputs_hash: str  # the one that may be shown: nobody can guess unmasked inputs by it
-    care: CareFacts
-    table: Table
-    gates: tuple[str, ...]
-    environment: EnvironmentFacts
-    storage: StorageFacts
+
+    @property
+    def key(self) -> str:
+        return self.facts.key
 
 
 @dataclass(frozen=True, slots=True)
 class Attester:
-    """What vouches for a release: whose key signs it, and the list of the software that made it."""
+    """The key that signs a release, and the list of the software that made it."""
 
     signer: Signer
     sbom: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A staged revision, as it is written into the log: all that is needed to publish it, or to finish doing so."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release(ReleaseDescription):
+    """A staged revision as the log keeps it: everything needed to publish it or to finish a publication."""
 
-    key: str
-    revision: int
-    inputs_hash: str
-    fingerprint: str
-    content_hash: str
-    item_hash: str
-    expected_item: str | None
-    rows: int
-    bytes: int
-    bbox: BBox | None
-    documents: Mapping[str, str] = field(default_factory=dict)  # digests by name; the Item leads to them
-    records: Mapping[str, str] = field(default_factory=dict)  # digests of what tells how it came about
-    shared: Mapping[str, str] = field(default_factory=dict)  # digests of what it has in common with others
+    expected_item: str | None  # digest of the Item it replaces
+    documents: Mapping[str, str] = field(default_factory=dict)  # digests by name; the Item links to them
+    records: Mapping[str, str] = field(default_factory=dict)  # digests of manifest and attestation
+    shared: Mapping[str, str] = field(default_factory=dict)  # digests of files shared with other releases
     signed_by: str = ""  # id of the key
 
     @property
     def digest(self) -> str:
-        """Of everything that readers go by; verdicts and reviews are about this. Records are not part of it: they name
-        the software, and a review holds though that was renewed meanwhile."""
+        """Digest of everything readers rely on, to which verdicts and reviews refer. It leaves out the records, which
+        name the software, so that a review stays valid after an update."""
         return release_digest(self.content_hash, self.item_hash, self.documents)
 
     def shared_paths(self, layout: Layout) -> dict[str, str]:
-        """Where readers find what it has in common with others, by name."""
+        """Returns where the shared files are published, by name."""
         paths = {SBOM: layout.document(self.shared.get(SBOM, "")), PUBLIC_KEY: public_key(self.signed_by)}
         return {name: paths[name] for name in self.shared}
 
     def as_detail(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def from_detail(cls, detail: dict[str, Any]) -> "Release":
-        return cls(**{**detail, "bbox": box_from(detail["bbox"])})
-
 
 def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str, attester: Attester) -> Release:
-    """Write data, documents and Item of the candidate to the staging tier; the data must be the bytes judged."""
+    """Writes the candidate to the staging tier; its data must be the bytes that the gates judged."""
     layout = Layout(dataset.pipeline)
     data = _read_judged_data(store, layout, candidate, content_hash)
     facts = _facts(candidate, content_hash, data)
@@ -132,7 +113,7 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
 
 
 def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
-    """West, south, east, north of the rows that have a place; None when there are none."""
+    """Returns west, south, east and north of the rows with coordinates; None when there are none."""
     import pyarrow.compute as pc
 
     if declaration.geometry_column is not None:
@@ -146,10 +127,39 @@ def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
     return (longitudes["min"], latitudes["min"], longitudes["max"], latitudes["max"])
 
 
+def care_facts(governance: Governance, rules: KeyRules, measures: Mapping[str, Any]) -> CareFacts:
+    policy, extent = rules.policy, governance.oversight.dataset.extent
+    methods = tuple(
+        f"{sensitivity} {kind}: {rule.method}"
+        for sensitivity, classes in sorted(policy.classes.items())
+        for kind, rule in classes.rules.items()
+    )
+    return CareFacts(
+        policy=policy.name,
+        policy_digest=policy.digest,
+        reason=policy.reason,
+        authority=governance.authority.name,
+        labels=tuple(policy.labels),
+        methods=methods,
+        key_id=policy.key_id,
+        uncertainty_m=measures.get("uncertainty_m"),
+        farthest_latitude=max(abs(extent.south), abs(extent.north)) if extent else 0.0,
+        exemption=_exemption_facts(rules.exemption) if rules.exemption else None,
+    )
+
+
+def _exemption_facts(exemption: Exemption) -> ExemptionFacts:
+    return ExemptionFacts(
+        id=exemption.id,
+        holder=exemption.signed.holder,
+        until=exemption.until.isoformat(),
+        reason=str(exemption.signed.statement["reason"]),
+        signature=exemption.signed.signature,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _ReleaseDocuments:
-    """All that is written about the data of a release, by what it is to the release."""
-
     item: bytes
     documents: Mapping[str, bytes]
     records: Mapping[str, bytes]
@@ -163,8 +173,14 @@ def _read_judged_data(store: Store, layout: Layout, candidate: Candidate, conten
     return data
 
 
+def _facts(candidate: Candidate, content_hash: str, data: bytes) -> ReleaseFacts:
+    table = read_parquet(data, candidate.key)
+    box = bounding_box(table, candidate.facts.table)
+    return replace(candidate.facts, content_hash=content_hash, size=len(data), rows=table.num_rows, bbox=box)
+
+
 def _build_documents(dataset: Dataset, facts: ReleaseFacts, revision: int, attester: Attester) -> _ReleaseDocuments:
-    """Each names the ones before it by their digests; the attestation names them all."""
+    """Each document names the ones before it by their digests; the attestation names them all."""
     layout = Layout(dataset.pipeline)
     provenance = release_provenance(dataset, facts)
     provenance_hash = sha256(provenance)
@@ -203,33 +219,12 @@ def _stage_release_files(
 def _stage_shared(
     store: Store, layout: Layout, candidate: Candidate, release: Release, shared: Mapping[str, bytes]
 ) -> None:
-    """What many releases have in common is staged until one of them is published."""
-    if release.shared[SBOM] != candidate.environment.sbom:
+    """Stages the shared files that no release has published yet."""
+    if release.shared[SBOM] != candidate.facts.environment.sbom:
         raise IntegrityBroken(f"{candidate.key}: the list of software is not the one that its documents name")
     for name, path in release.shared_paths(layout).items():
         if not store.exists(path):
             store.write(layout.staged_document(candidate.key, candidate.epoch, name), shared[name])
-
-
-def _facts(candidate: Candidate, content_hash: str, data: bytes) -> ReleaseFacts:
-    table = read_parquet(data, candidate.key)
-    return ReleaseFacts(
-        key=candidate.key,
-        window_start=candidate.window_start,
-        window_end=candidate.window_end,
-        inputs=candidate.inputs,
-        inputs_hash=candidate.public_inputs_hash,
-        config=candidate.config,
-        care=candidate.care,
-        gates=candidate.gates,
-        table=candidate.table,
-        environment=candidate.environment,
-        storage=candidate.storage,
-        content_hash=content_hash,
-        size=len(data),
-        rows=table.num_rows,
-        bbox=bounding_box(table, candidate.table),
-    )
 
 
 def _digests(documents: Mapping[str, bytes]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What is told of a key when something has come of it: it was published, changed nothing, failed, or has to wait."""
+"""Metrics, records and logs for the outcome of each key: published, skipped, failed or awaiting review."""
 
 import logging
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from kfm_pipelines.energy.ledger import key_totals_of_run, total_energy
 from kfm_pipelines.errors import AttemptsExhausted, CareRefused, KfmError, PolicyRefused
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.telemetry.key_origin import Origin, SettledEvents, rows_before, settled_events
 from kfm_pipelines.stages.telemetry.spans import StageTelemetry
-from kfm_pipelines.state.ingest_state import FetchCounts
+from kfm_pipelines.stages.telemetry.tables import Origin, SettledEvents, rows_before, settled_events
 from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.revisions import FetchCounts
 from kfm_pipelines.state.verdicts import passed_gates
 from kfm_pipelines.telemetry.process import best_effort
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _KeyOutcome:
-    """One key, as it is told when its stage has ended."""
+    """An outcome to emit when the stage has ended."""
 
     claim: Claim
     outcome: str
@@ -37,19 +37,7 @@ class _KeyOutcome:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyFacts:
-    """What the tables know of a key when its stage has ended."""
-
-    cost: Energy
-    gates: Mapping[str, bool]
-    events: SettledEvents
-    row_delta: float | None
-
-
 class OutcomeTelemetry:
-    """Of the keys of one run."""
-
     def __init__(
         self, services: Services, dataset: Dataset, run_id: str, replay: str | None, stage_telemetry: StageTelemetry
     ) -> None:
@@ -61,7 +49,7 @@ class OutcomeTelemetry:
         self._pending: list[_KeyOutcome] = []
 
     def emit_applied(self, claim: Claim, release: Mapping[str, Any], txn: int | None = None) -> None:
-        """`txn` is another transaction than the claim's own where that was only completed."""
+        """`txn` is set when the claim completed an earlier transaction."""
         with self._best_effort():
             now = datetime.now(UTC)
             self._add_outcome(_KeyOutcome(claim, APPLIED, now, claim.epoch if txn is None else txn, release))
@@ -81,7 +69,6 @@ class OutcomeTelemetry:
             self._add_outcome(_KeyOutcome(claim, AWAITING, datetime.now(UTC), claim.epoch))
 
     def emit_retry(self, error: Exception) -> None:
-        """It is tried again, which is no outcome."""
         with self._best_effort():
             reason = type(error).__name__
             self._services.telemetry.metrics.count("retry_attempts_total", reason=reason)
@@ -92,14 +79,13 @@ class OutcomeTelemetry:
             metrics, dataset, reason = self._services.telemetry.metrics, self._dataset.dataset, type(error).__name__
             self._add_outcome(_KeyOutcome(claim, FAILED, datetime.now(UTC), claim.epoch, error=reason))
             metrics.count("event_dlq_count")
-            if isinstance(error, AttemptsExhausted):  # which says nothing of the data
+            if isinstance(error, AttemptsExhausted):  # not caused by the data
                 metrics.count("retry_exhausted_total", dataset=dataset)
             elif stage == "mask" or isinstance(error, CareRefused | PolicyRefused):
                 metrics.count("masking_failures_total", dataset=dataset)
             log.error("failed in %s: %s", stage, reason)
 
     def emit_fetches(self, fetches: FetchCounts) -> None:
-        """How many objects S3 did not have to be asked for, of all keys."""
         with self._best_effort():
             dataset, metrics = self._dataset.dataset, self._services.telemetry.metrics
             log.info("%s: %d objects unchanged, %d fetched", dataset, fetches.hits, fetches.misses)
@@ -107,7 +93,7 @@ class OutcomeTelemetry:
             metrics.count("object_fetches_total", fetches.misses, dataset=dataset, result="fetched")
 
     def end_stage(self) -> None:
-        """Tell of the keys that were settled since the last time; what they cost is in the ledger by now."""
+        """Emits the outcomes since the last call; call after their costs are in the ledger."""
         settled, self._pending = self._pending, []
         if not settled:
             return
@@ -116,41 +102,35 @@ class OutcomeTelemetry:
             costs = key_totals_of_run(database, self._run_id)
             gates = passed_gates(database, {one.claim.key: one.txn for one in settled})
             ended = {one.claim.key: one.txn for one in settled if one.outcome in (APPLIED, SKIPPED)}
-            answered = settled_events(database, ended)
-            made = {one.claim.key: one.release["revision"] for one in settled if one.outcome == APPLIED}
-            before = rows_before(database, made)
+            events = settled_events(database, ended)
+            revisions = {one.claim.key: one.release["revision"] for one in settled if one.outcome == APPLIED}
+            before = rows_before(database, revisions)
             for one in settled:
                 key = one.claim.key
-                facts = _KeyFacts(
-                    cost=total_energy(costs.get(key, ())),
-                    gates=gates.get(key, {}),
-                    events=answered.get(key, SettledEvents()),
-                    row_delta=_row_delta(one, before.get(key)),
-                )
-                self._emit_row_delta(facts.row_delta)
-                self._emit_events(facts.events)
-                self._emit_records(one, facts)
+                rows, answered = before.get(key), events.get(key, SettledEvents())
+                row_delta = (one.release["rows"] - rows) / rows * 100 if rows and one.outcome == APPLIED else None
+                self._emit_metrics(answered, row_delta)
+                common = self._write_update_record(one, answered)
+                self._write_governance_record(one, common, total_energy(costs.get(key, ())), gates[key], row_delta)
 
     def _best_effort(self) -> AbstractContextManager[None]:
-        return best_effort(self._services.telemetry, "what came of a key")
+        return best_effort(self._services.telemetry, "the outcome of a key")
 
     def _add_outcome(self, one: _KeyOutcome) -> None:
         self._pending.append(one)
         self._services.telemetry.metrics.count("keys_settled_total", dataset=self._dataset.dataset, outcome=one.outcome)
 
-    def _emit_events(self, events: SettledEvents) -> None:
+    def _emit_metrics(self, events: SettledEvents, row_delta: float | None) -> None:
         metrics = self._services.telemetry.metrics
+        if row_delta is not None:
+            metrics.set("row_delta_pct", row_delta, dataset=self._dataset.dataset)
         metrics.count("event_success_total", events.events)
         for seconds in events.seconds:
             metrics.observe("processing_latency_seconds", seconds, stage="end_to_end")
 
-    def _emit_row_delta(self, percent: float | None) -> None:
-        if percent is not None:
-            self._services.telemetry.metrics.set("row_delta_pct", percent, dataset=self._dataset.dataset)
-
-    def _emit_records(self, one: _KeyOutcome, facts: _KeyFacts) -> None:
-        records, origin = self._services.telemetry.records, self._stage_telemetry.origin(one.claim.key)
-        longest = max(facts.events.seconds, default=None)
+    def _write_update_record(self, one: _KeyOutcome, events: SettledEvents) -> dict[str, Any]:
+        """Returns the fields that both records have in common."""
+        longest = max(events.seconds, default=None)
         common = {
             "at": one.at.isoformat(),
             "dataset": self._dataset.dataset,
@@ -161,17 +141,25 @@ class OutcomeTelemetry:
             "outcome": one.outcome,
             "error": one.error,
         }
-        records.write(
-            "auto-update-v1",
-            {
-                **common,
-                "idempotency": "hit" if one.outcome == SKIPPED else "miss",
-                "revision": one.release.get("revision"),
-                "events": facts.events.events,
-                "latency_ms": None if longest is None else longest * 1000,
-            },
-        )
-        records.write(
+        update = {
+            "idempotency": "hit" if one.outcome == SKIPPED else "miss",
+            "revision": one.release.get("revision"),
+            "events": events.events,
+            "latency_ms": None if longest is None else longest * 1000,
+        }
+        self._services.telemetry.records.write("auto-update-v1", common | update)
+        return common
+
+    def _write_governance_record(
+        self,
+        one: _KeyOutcome,
+        common: Mapping[str, Any],
+        cost: Energy,
+        gates: Mapping[str, bool],
+        row_delta: float | None,
+    ) -> None:
+        origin = self._stage_telemetry.origin(one.claim.key)
+        self._services.telemetry.records.write(
             "pattern-idempotent-safety-governance-v3",
             {
                 **common,
@@ -180,27 +168,16 @@ class OutcomeTelemetry:
                 "policy": self._dataset.policy,
                 "pipeline_success": int(one.outcome != FAILED),
                 "freshness_min": _freshness(origin, one.at) if one.outcome == APPLIED else None,
-                "row_delta_pct": facts.row_delta,
+                "row_delta_pct": row_delta,
                 "checksum": one.release.get("content_hash"),
-                "gates": dict(facts.gates),
-                **_cost(facts.cost),
+                "gates": dict(gates),
+                "energy_kwh": cost.energy_kwh,
+                "co2e_kg": cost.co2e_kg,
+                "cost_usd": cost.cost_usd,
+                "energy_method": cost.method,
             },
         )
 
 
-def _row_delta(one: _KeyOutcome, before: int | None) -> float | None:
-    return (one.release["rows"] - before) / before * 100 if before and one.outcome == APPLIED else None
-
-
 def _freshness(origin: Origin, now: datetime) -> float | None:
-    """Minutes since the source spoke of it last."""
     return None if origin.made_at is None else max(0.0, (now - origin.made_at).total_seconds() / 60)
-
-
-def _cost(cost: Energy) -> dict[str, Any]:
-    return {
-        "energy_kwh": cost.energy_kwh,
-        "co2e_kg": cost.co2e_kg,
-        "cost_usd": cost.cost_usd,
-        "energy_method": cost.method,
-    }

@@ -1,35 +1,46 @@
-"""What is told of work on the keys of a run: a span for each stage of each key, how long it took and what it cost.
+"""Spans, durations and costs of a run, of each stage of each key, and of each gate. Failures here never stop a run."""
 
-Belongs here: telling while it goes on. Does not: what came of a key (`outcomes_told`), or the work itself, which goes
-on whatever becomes of this.
-"""
-
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.emit import INPUTS, OUTPUTS, WorkUnit, emit_costs, record_usage, set_cost_attributes
 from kfm_pipelines.energy.estimate import energy_of
-from kfm_pipelines.energy.meter import Meter, Usage
+from kfm_pipelines.energy.meter import Meter, RunUsage, Usage
 from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.gates import Verdict
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.telemetry.key_origin import Origin, origins_of
-from kfm_pipelines.stages.telemetry.runs import active_runs
+from kfm_pipelines.stages.telemetry.tables import Origin, origins_of
 from kfm_pipelines.stages.trigger import RunTrigger
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.telemetry.logs.lines import log_context
 from kfm_pipelines.telemetry.process import best_effort
-from kfm_pipelines.telemetry.traces.spans import SpanValue, TraceContext, current_span, mark_failed
+from kfm_pipelines.telemetry.traces.spans import (
+    SpanValue,
+    TraceContext,
+    current_span,
+    current_span_attributes,
+    mark_failed,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
+TRIAL = "kfm.trial"  # marks shadow runs, whose verdicts are not counted
+# Copied from the surrounding span, because gates are searched by them.
+CONTEXT_ATTRIBUTES = ("kfm.key", "kfm.run_id", "kfm.event_id", "kfm.replay_id", TRIAL)
+
+log = logging.getLogger(__name__)
+OUTSIDE_KEYS = "other"  # the stage of usage that belongs to no key
+
 
 class StageTelemetry:
-    """The telling of one stage of a run, or of several one after the other."""
+    """Telemetry of the stages of a run, one after the other."""
 
     def __init__(
         self,
@@ -39,7 +50,7 @@ class StageTelemetry:
         trigger: RunTrigger,
         held_keys: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        """`held` are the keys that the run has now: asked for one, all of them are looked up."""
+        """`held_keys` returns the keys of the run: when one origin is needed, all of them are loaded."""
         self._services = services
         self._dataset = dataset
         self._layout = Layout(dataset.pipeline)
@@ -51,12 +62,12 @@ class StageTelemetry:
         self._has_no_output = False
 
     def load_origins(self, keys: Sequence[str]) -> None:
-        """Read where all these keys come from at once, as it is now."""
-        with best_effort(self._services.telemetry, "where keys come from", "span"):
+        """Loads the current origins of these keys in one query."""
+        with best_effort(self._services.telemetry, "the origin of keys", "span"):
             self._origins |= origins_of(self._services.database, keys)
 
     def begin_traces(self, keys: Sequence[str]) -> None:
-        """Where nobody has sent anything in the trace that a key is told in, this is its beginning."""
+        """Emits a root span for each key whose trace no sender has begun."""
         now = datetime.now(UTC)
         for key in keys:
             origin = self.origin(key)
@@ -73,15 +84,17 @@ class StageTelemetry:
         return self._origins.setdefault(key, Origin())
 
     def trace_of(self, key: str) -> TraceContext:
-        """The trace that its newest event came in. A replay has one of its own for each key: it may be years later."""
+        """Returns the trace of the key's newest event. A replay has its own trace for each key."""
         if self._trigger.replay:
             return TraceContext.of_event(f"{self._trigger.replay}:{key}")
         return TraceContext.parse(self.origin(key).trace) or TraceContext.of_event(f"{self._run_id}:{key}")
 
     @contextmanager
     def stage_span(self, claim: Claim, stage: str, span: str | None = None) -> Iterator[None]:
-        """Work on a key in a stage, as a span in the key's trace; everything logged meanwhile says of what it is."""
+        """Wraps the work on a key in a span of the key's trace; log lines inside carry the same context."""
         origin, trace = self.origin(claim.key), self.trace_of(claim.key)
+        # A replay has its own trace, linked to that of the events.
+        links = [came for came in [TraceContext.parse(origin.trace)] if came and self._trigger.replay]
         meter = Meter()
         self._has_no_output = False
         with (
@@ -96,14 +109,16 @@ class StageTelemetry:
                 stage=stage,
             ),
             self._services.telemetry.spans.span(
-                span or stage, self._attributes(claim, stage, origin), parent=trace, links=self._links(origin)
+                span or stage,
+                self._attributes(claim, stage, origin),
+                parent=trace,
+                links=links,
             ) as opened,
         ):
             try:
                 yield
             finally:
-                usage = meter.read()
-                self._end_span(opened, claim, stage, usage)
+                self._end_span(opened, claim, stage, meter.read())
 
     def _end_span(self, span: "Span | None", claim: Claim, stage: str, usage: Usage) -> None:
         set_cost_attributes(span, energy_of(self._services, usage))
@@ -113,17 +128,16 @@ class StageTelemetry:
         self._used[work] = self._used[work] + usage if work in self._used else usage
 
     def mark_work_failed(self, error: Exception) -> None:
-        """The work at hand failed; the exception itself goes no further."""
+        """Marks the current span as failed, with the type of the error only."""
         self.mark_no_output()
         mark_failed(current_span(), type(error).__name__)
 
     def mark_no_output(self) -> None:
-        """Nothing comes of the work at hand, rightly or not."""
         self._has_no_output = True
 
     def end_stage(self) -> None:
-        """Enter into the ledger what was used since the last time."""
-        with best_effort(self._services.telemetry, "what a stage cost", "energy"):
+        """Records the usage since the last call."""
+        with best_effort(self._services.telemetry, "the cost of a stage", "energy"):
             self._flush_usage()
 
     def _flush_usage(self) -> None:
@@ -153,7 +167,6 @@ class StageTelemetry:
         return attributes | ({"kfm.replay_id": self._trigger.replay} if self._trigger.replay else {})
 
     def _outputs(self, claim: Claim, stage: str) -> list[str]:
-        """Where a stage leaves what it makes."""
         layout, place = self._layout, (claim.key, claim.epoch)
         if stage == "compute":
             return [layout.computed_table(*place)]
@@ -163,7 +176,71 @@ class StageTelemetry:
             return [layout.staged_data(*place), layout.staged_item(*place)]
         return [layout.processed_data(claim.key), layout.item(claim.key)]
 
-    def _links(self, origin: Origin) -> list[TraceContext]:
-        """From a replay to the trace that the events came in."""
-        came = TraceContext.parse(origin.trace)
-        return [came] if came and self._trigger.replay else []
+
+def trace_gate(services: Services, gate: str, judge: Callable[[], Verdict]) -> Verdict:
+    """Runs a gate in a span and logs the verdict, with the names of broken rules only: findings may quote the data."""
+    telemetry = services.telemetry
+    about = current_span_attributes(CONTEXT_ATTRIBUTES)
+    with telemetry.spans.span(f"{gate}_gate", {**about, "kfm.gate": gate}) as span:
+        verdict = judge()
+        broken = sorted({finding.rule for finding in verdict.findings})
+        if span is not None:
+            span.set_attribute("kfm.verdict", _verdict_label(verdict))
+            if broken:
+                span.set_attribute("kfm.findings", broken)
+        if not verdict.passed:
+            mark_failed(span, "red")
+        # Inside the span, so that the line carries its id.
+        level = logging.INFO if verdict.passed else logging.ERROR
+        log.log(level, "gate %s is %s%s", gate, _verdict_label(verdict), f": {', '.join(broken)}" if broken else "")
+    if TRIAL not in about:
+        telemetry.metrics.count("gate_verdicts_total", gate=gate, verdict=_verdict_label(verdict))
+    return verdict
+
+
+def _verdict_label(verdict: Verdict) -> str:
+    return "green" if verdict.passed else "red"
+
+
+def active_runs(services: Services) -> dict[str, RunUsage]:
+    """Returns the runs that this process is executing, by id."""
+    return services.load_once("runs", dict)
+
+
+def begin_run_metering(services: Services, run_id: str, *, own_process: bool) -> None:
+    """Starts metering; in a process started for this run, from the start of the process."""
+    with best_effort(services.telemetry, "the cost of a run", "energy"):
+        active_runs(services)[run_id] = RunUsage(Meter.since_process_start() if own_process else Meter())
+
+
+def emit_run_end(services: Services, dataset: Dataset, run_id: str, replay: str | None, *, succeeded: bool) -> None:
+    with best_effort(services.telemetry, "the end of a run"):
+        run = active_runs(services).pop(run_id, None)  # a stage that was run alone has begun nothing
+        if run is not None:
+            _record_usage(services, dataset, run_id, replay, _clamp_memory(run.overhead()))
+        _emit_result(services, dataset, run_id, replay, succeeded=succeeded)
+
+
+def emit_run_lost(services: Services, dataset: Dataset, run_id: str, replay: str | None) -> None:
+    """Emits the end of a run that was stopped or died elsewhere, with unknown costs."""
+    with best_effort(services.telemetry, "the end of a run"):
+        _record_usage(services, dataset, run_id, replay, Usage(None, None))
+        _emit_result(services, dataset, run_id, replay, succeeded=False)
+
+
+def _record_usage(services: Services, dataset: Dataset, run_id: str, replay: str | None, usage: Usage) -> None:
+    used = {WorkUnit(OUTSIDE_KEYS): usage}
+    emit_costs(services, record_usage(services, run_id, used, dataset=dataset.dataset, replay=replay))
+
+
+def _emit_result(services: Services, dataset: Dataset, run_id: str, replay: str | None, *, succeeded: bool) -> None:
+    services.telemetry.metrics.set("pipeline_success", int(succeeded), dataset=dataset.dataset)
+    with log_context(run_id=run_id, dataset=dataset.dataset, replay_id=replay):
+        log.log(logging.INFO if succeeded else logging.ERROR, "run ended %s", "well" if succeeded else "badly")
+    services.telemetry.flush()
+
+
+def _clamp_memory(usage: Usage) -> Usage:
+    """Memory is sampled, so that the parts may add up to slightly more than the total."""
+    held = usage.gigabyte_seconds
+    return replace(usage, gigabyte_seconds=None if held is None else max(0.0, held))

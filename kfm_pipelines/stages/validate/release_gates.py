@@ -1,7 +1,7 @@
-"""The release gates look at the staged bytes themselves, next to what they were made from and what was promised."""
+"""Runs the release gates on the staged bytes, their inputs and what the events announced."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 
 from kfm_pipelines.care.governance import KeyRules
@@ -22,10 +22,11 @@ from kfm_pipelines.gates.release import DATA, ITEM
 from kfm_pipelines.parquet.parquet import rewrite_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.stage import Release
-from kfm_pipelines.stages.telemetry.gates import trace_gate
+from kfm_pipelines.stages.telemetry.spans import trace_gate
+from kfm_pipelines.stages.validate.table_gates import record_gate
 from kfm_pipelines.state import wal
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.verdicts import GateVerdict, record_verdict, verdicts_of
+from kfm_pipelines.state.verdicts import verdicts_of
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 
@@ -33,8 +34,7 @@ from kfm_pipelines.stores import Layout
 def judge_release(
     services: Services, dataset: Dataset, claim: Claim, rules: KeyRules, release: Release
 ) -> Iterator[Verdict]:
-    """Verdicts that name the digest they are about, one after the other; the last one to come is the first red one. A
-    gate that cannot finish is a refusal."""
+    """Yields and records verdicts up to the first red one. A gate that cannot finish counts as a refusal."""
     evidence = _evidence(services, Layout(dataset.pipeline), claim, rules, release)
     digest = digest_of(evidence)
     subject = ReleaseSubject(
@@ -56,16 +56,14 @@ def judge_release(
     }
     for name, gate in gates.items():
         verdict = trace_gate(services, name, partial(_judge_or_refuse, claim, name, gate))
-        findings = tuple(asdict(finding) for finding in verdict.findings)
-        judged = GateVerdict(verdict.gate, digest, verdict.passed, findings, verdict.rules)
-        record_verdict(services.database, claim, dataset.dataset, judged)
+        record_gate(services, dataset, claim, digest, verdict)
         yield verdict
         if not verdict.passed:
             return
 
 
 def _verified_digest(services: Services, claim: Claim) -> str | None:
-    """What the care gate is on record to have passed in this transaction; `publish` will go by the same record."""
+    """Returns the digest that the care gate passed in this transaction; `publish` checks the same record."""
     judged = verdicts_of(services.database, claim.key, claim.epoch)
     return next((one.digest for one in judged if one.gate == "care" and one.passed), None)
 
@@ -75,7 +73,7 @@ def _judge_or_refuse(claim: Claim, name: str, gate: Callable[[], Verdict]) -> Ve
         return gate()
     except KfmError:
         raise
-    except Exception as error:  # noqa: BLE001 - a gate that cannot judge refuses
+    except Exception as error:  # noqa: BLE001 - a gate that fails to judge refuses
         raise CareRefused(
             f"{claim.key}: the {name} gate failed: {type(error).__name__}; nothing is published"
         ) from None
@@ -96,7 +94,7 @@ def _evidence(services: Services, layout: Layout, claim: Claim, rules: KeyRules,
 
 
 def _inputs(services: Services, claim: Claim) -> tuple[AnnouncedInput, ...]:
-    """What the log says was promised, and what it says was found."""
+    """Returns what the events announced and what was fetched, as logged."""
     with services.database.transaction() as connection:
         begun = wal.entry_of(connection, claim.key, claim.epoch, Step.BEGIN)
         computed = wal.entry_of(connection, claim.key, claim.epoch, Step.COMPUTE)
@@ -109,7 +107,7 @@ def _inputs(services: Services, claim: Claim) -> tuple[AnnouncedInput, ...]:
 
 
 def _exemption_verdict(rules: KeyRules) -> Verdict | None:
-    """An exemption has been checked where the rules were made; the verdict says whose word it rests on."""
+    """The rules have already checked the exemption; the verdict names who granted it."""
     if rules.exemption is None:
         return None
     measured = f"exempted by {rules.exemption.signed.holder} until {rules.exemption.until} ({rules.exemption.id})"

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -26,20 +26,18 @@ from kfm_pipelines.catalog.lineage.send import TIMEOUT_SECONDS, send_run_event, 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.settings import shipped_path
-from kfm_pipelines.stages.assets.hooks import emit_run_abort_if_stopped
+from kfm_pipelines.stages.assets.assets import emit_run_abort_if_stopped
 from kfm_pipelines_tests.fixtures.catalog.openlineage_schema import RUN_EVENT
 from kfm_pipelines_tests.fixtures.catalog.release import HERITAGE, STREAMFLOW, WITHOUT_PLACES
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
+from kfm_pipelines_tests.fixtures.runs.keys import revision
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 READ = RunInput("s3://kfm-ingest/usgs/streamflow/one two.parquet", "v1")
-OUTPUT = RunOutput(
+OUTPUT = RunOutput.from_values(
+    asdict(revision("k", revision=2, content_hash="a" * 64, rows=68, bytes=5000)),
     location="file:///srv/kfm/processed/usgs-streamflow/k.parquet",
-    revision=2,
-    content_hash="a" * 64,
-    rows=68,
-    bytes=5000,
     table=STREAMFLOW.table,
     masked=False,
     gates={"schema": True, "care": True},

@@ -1,4 +1,4 @@
-"""Three keys in a bucket, and sites over them that may be disturbed."""
+"""Three keys in a bucket, published once without disturbance, and sites over them to disturb."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -20,7 +20,7 @@ def three_keys(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(scope="session")
 def red_between_green(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """The second of three keys has the readings of another hour, so its gate is red."""
+    """The second of three keys has the readings of another hour, so a gate refuses it."""
     root = tmp_path_factory.mktemp("red-between-green")
     _, of_another_hour = streamflow_object(START + timedelta(hours=9))
     return undisturbed(root, stack.environment["KFM_POSTGRES_URL"], site_template, [None, of_another_hour, None])
@@ -28,6 +28,6 @@ def red_between_green(stack: Stack, site_template: str, tmp_path_factory: pytest
 
 @pytest.fixture
 def site(three_keys: Undisturbed, tmp_path: Path) -> Iterator[Site]:
-    """Three keys to be published, their messages in the queue."""
+    """A site with three keys to publish and their messages in its queue."""
     with three_keys.again(tmp_path / "site") as opened:
         yield opened

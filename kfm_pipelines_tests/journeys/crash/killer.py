@@ -1,8 +1,8 @@
-"""A worker that a signal strikes at a chosen point: `… crash.killer SIGKILL after begin KEY 1`.
+"""A worker that sends itself a signal at a chosen point: `… crash.killer SIGKILL after begin KEY 1`.
 
-The point is a moment (`before`, `inside`, `after`) of the N-th time the worker comes to a place with this key. A place
-is a WAL transition or one of CALLS. For a transition, `before` is not yet written, `inside` is written but not
-committed, `after` is committed.
+The point is a moment (`before`, `inside`, `after`) of the N-th visit to a place with this key. A place is a WAL
+transition or one of CALLS. A transition is not yet written `before`, written but not committed `inside`, and committed
+`after`. With `batches` as last argument it runs batches over the due keys, without Dagster.
 """
 
 import os
@@ -22,12 +22,13 @@ from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.keys import Claim, Claims
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores.files import FileStore
-from kfm_pipelines_tests.fixtures.sites.site import work_once
+from kfm_pipelines_tests.fixtures.runs.batches import publish_due
+from kfm_pipelines_tests.fixtures.sites.site import Site, work_once
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Every place that is a call: its name, and where the function is found.
+# Every place that is a call: its name, and the owner and name of the function.
 CALLS: tuple[tuple[str, object, str], ...] = (
     ("keep", FileStore, "copy_once"),
     ("swap", FileStore, "swap"),
@@ -44,7 +45,7 @@ CALLS: tuple[tuple[str, object, str], ...] = (
 
 @dataclass
 class Point:
-    """Where the signal strikes. Visits are counted, so that it strikes once."""
+    """Where to send the signal. Visits are counted, so that it is sent once."""
 
     signal: signal.Signals
     moment: str
@@ -60,7 +61,7 @@ class Point:
         self.visits += 1
         return self.visits == self.nth
 
-    def strike(self, moment: str) -> None:
+    def send_signal(self, moment: str) -> None:
         if moment == self.moment:
             os.kill(os.getpid(), self.signal)
 
@@ -80,10 +81,10 @@ def _watched_call(point: Point, place: str, call: Callable[P, R]) -> Callable[P,
     def watched(*args: P.args, **kwargs: P.kwargs) -> R:
         here = point.reached(place, *args)
         if here:
-            point.strike("before")
+            point.send_signal("before")
         result = call(*args, **kwargs)
         if here:
-            point.strike("after")
+            point.send_signal("after")
         return result
 
     return watched
@@ -93,10 +94,10 @@ def _watched_append(point: Point, append: Callable[..., None]) -> Callable[..., 
     def watched(connection: Any, claim: Claim, step: Step, *args: Any, **kwargs: Any) -> None:
         here = point.reached(step, claim.key)
         if here:
-            point.strike("before")
+            point.send_signal("before")
         append(connection, claim, step, *args, **kwargs)
         if here:
-            point.strike("inside")
+            point.send_signal("inside")
             point.uncommitted.add(id(connection))
 
     return watched
@@ -109,14 +110,18 @@ def _watched_transaction(point: Point, transaction: Callable[[Database], Any]) -
             yield connection
         if id(connection) in point.uncommitted:
             point.uncommitted.clear()
-            point.strike("after")
+            point.send_signal("after")
 
     return watched
 
 
-def main(name: str, moment: str, place: str, key: str, nth: str) -> None:
+def main(name: str, moment: str, place: str, key: str, nth: str, runs: str = "worker") -> None:
     install(Point(signal.Signals[name], moment, place, key, int(nth)))
-    work_once(Services(load_settings()))
+    services = Services(load_settings())
+    if runs == "worker":
+        work_once(services)
+    else:
+        publish_due(Site(services, os.environ, Path(os.environ["KFM_HOME"])))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A process that carries out a replay until a signal strikes it: `… crash.replayer SIGKILL after ask KEY 1 ID`.
+"""A process that executes a replay until it sends itself a signal: `… crash.replayer SIGKILL after ask KEY 1 ID`.
 
-As `killer`, with the steps of a replay as further places.
+Like `killer`, with the steps of a replay as further places.
 """
 
 import signal
@@ -37,8 +37,8 @@ def main(name: str, moment: str, place: str, key: str, nth: str, replay: str) ->
     if replays.read(services.database, replay).state != "running":
         commands.start(services, replay, ReplayTerms(here=True, batch=2, canary=1), "ana")
     with open_instance() as instance:
-        hands = LocalBatchRunner(instance, services, build_definitions(services.settings.resources))
-        run_in_process(services, replay, hands)
+        runner = LocalBatchRunner(instance, services, build_definitions(services.settings.resources))
+        run_in_process(services, replay, runner)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A key's whole way with every write of its publication meeting a bad answer of S3 first: one effect (P1)."""
+"""A publication in which S3 answers every write with an error first still has one effect (P1)."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -11,13 +11,13 @@ from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.runs.batches import (
     applied,
-    followed,
-    forget_leases,
-    hear,
+    expire_leases,
     publish,
-    reader_of,
+    read_content_hash,
+    reading,
+    receive,
     stage,
-    told,
+    upload,
 )
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 from kfm_pipelines_tests.fixtures.stores.s3_faults import FAULTS, Fault, conflict, meeting
@@ -30,16 +30,18 @@ def versions(site: Site, path: str) -> int:
 
 
 def published_once(site: Site, key: str) -> None:
-    """The Item was swapped once, each of its objects put once, and the log has it once."""
+    """The Item was swapped once, each of its objects written once, and the log has it once."""
     layout, store = Layout(site.dataset.pipeline), site.services.store
     assert applied(site.services)[key] == 1
     [row] = site.services.database.fetch(
         "SELECT detail FROM kfm.wal WHERE key = %(key)s AND step = 'publish'", {"key": key}
     )
-    release = Release.from_detail(row["detail"])
+    release = Release.from_values(row["detail"])
     documents = {**release.documents, **release.records}.values()
     kept = [layout.content(release.content_hash), *map(layout.document, documents)]
-    assert followed(store, layout.item(key)) == release.content_hash == store.digest(layout.processed_data(key))
+    assert (
+        read_content_hash(store, layout.item(key)) == release.content_hash == store.digest(layout.processed_data(key))
+    )
     assert {path: versions(site, path) for path in (layout.item(key), *kept)} == dict.fromkeys(
         (layout.item(key), *kept), 1
     )
@@ -51,29 +53,29 @@ def test_every_fault_has_one_effect(stack: Stack, site_template: str, tmp_path: 
     store_url, postgres_url = f"s3://bad-{uuid4().hex[:8]}/published", stack.environment["KFM_POSTGRES_URL"]
     with opened_site(tmp_path / "site", postgres_url, site_template, KFM_STORE_URL=store_url) as site:
         for hour, (name, fault) in enumerate({**FAULTS, "409": conflict}.items()):
-            turn = told(site, hour=hour, turn=hour)
-            hear(site.services, turn)
-            batch = stage(site.services, site.dataset, [turn.key], f"run-{name}")
+            new = upload(site, hour=hour, version=hour)
+            receive(site.services, new)
+            batch = stage(site.services, site.dataset, [new.key], f"run-{name}")
             with (
-                reader_of(site.services.store, Layout(site.dataset.pipeline).item(turn.key)) as seen,
+                reading(site.services.store, Layout(site.dataset.pipeline).item(new.key)) as seen,
                 meeting(fault, "PutObject", lambda call: call % 2 == 1) as calls,
             ):
-                batch.publish([turn.key])
+                batch.publish([new.key])
             assert len(calls) >= 8
-            published_once(site, turn.key)
+            published_once(site, new.key)
             assert seen.problems == []
         unreachable_for_a_while(site, hour + 1, FAULTS["lost"])
 
 
 def unreachable_for_a_while(site: Site, hour: int, fault: Fault) -> None:
-    """Every answer is lost until the run gives up; another one finds what it did, and finishes it."""
-    turn = told(site, hour=hour, turn=hour)
-    hear(site.services, turn)
-    batch = stage(site.services, site.dataset, [turn.key], "run-given-up")
+    """Every answer is lost until the run gives up; the next run finds its work and finishes it."""
+    new = upload(site, hour=hour, version=hour)
+    receive(site.services, new)
+    batch = stage(site.services, site.dataset, [new.key], "run-given-up")
     with meeting(fault, "PutObject", lambda _: True):
-        batch.publish([turn.key])
-    assert turn.key not in applied(site.services)
-    assert "cannot be reached" in batch.notes[turn.key]
-    forget_leases(site.services)
-    publish(site.services, site.dataset, [turn.key], "run-after")
-    published_once(site, turn.key)
+        batch.publish([new.key])
+    assert new.key not in applied(site.services)
+    assert "cannot be reached" in batch.notes[new.key]
+    expire_leases(site.services)
+    publish(site.services, site.dataset, [new.key], "run-after")
+    published_once(site, new.key)

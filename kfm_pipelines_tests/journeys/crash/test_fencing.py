@@ -1,22 +1,24 @@
-"""A worker that stalls and wakes up too late publishes nothing: the key has gone to another, and stays with it."""
+"""A worker that stalls and resumes too late publishes nothing: another worker has taken the key and keeps it."""
 
 import time
 from typing import Any
 
 import pytest
 
+from kfm_pipelines_tests.fixtures.runs.batches import expire_leases
 from kfm_pipelines_tests.fixtures.runs.crash import (
     Undisturbed,
     Worker,
     assert_as_if_undisturbed,
     inbox_states,
+    recover,
     stopped_worker,
 )
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 pytestmark = pytest.mark.slow
 
-# Where a worker may stall with no lock held, so that others need not wait for it.
+# Points without a lock, so that others need not wait for the stalled worker.
 STALLS = {
     "before the claim's first entry": ("before", "begin"),
     "computed": ("before", "compute"),
@@ -26,18 +28,18 @@ STALLS = {
     "before the intent": ("before", "publish"),
     "after the intent": ("after", "publish"),
 }
-# Where it stalls with the key's row locked.
+# Points with the key's row locked.
 LOCKED_STALLS = {"before the swap": ("before", "swap"), "after the swap": ("after", "swap")}
 
 
 @pytest.mark.parametrize(("moment", "place"), STALLS.values(), ids=STALLS)
 def test_a_late_worker_loses(site: Site, three_keys: Undisturbed, moment: str, place: str) -> None:
     with stopped_worker(site, moment, place, site.key(1), 1) as late:
-        site.work()
+        recover(site)
         _assert_published_once(site, three_keys)
         log = _log_of(site, site.key(1))
 
-        late.go_on()
+        late.resume()
         late.assert_ended_well()
 
     _assert_published_once(site, three_keys)
@@ -46,14 +48,13 @@ def test_a_late_worker_loses(site: Site, three_keys: Undisturbed, moment: str, p
 
 
 def test_a_late_worker_leaves_its_successor_what_it_needs(site: Site, three_keys: Undisturbed) -> None:
-    with (
-        stopped_worker(site, "after", "publish", site.key(1), 1) as late,
-        stopped_worker(site, "after", "take", site.key(1), 1) as successor,
-    ):
-        late.go_on()
-        late.assert_ended_well()
-        successor.go_on()
-        successor.assert_ended_well()
+    with stopped_worker(site, "after", "publish", site.key(1), 1) as late:
+        expire_leases(site.services)
+        with stopped_worker(site, "after", "take", site.key(1), 1) as successor:
+            late.resume()
+            late.assert_ended_well()
+            successor.resume()
+            successor.assert_ended_well()
 
     _assert_published_once(site, three_keys)
     assert site.fetch("SELECT * FROM kfm.dead_letters") == []
@@ -70,7 +71,7 @@ def test_nobody_overtakes_a_publication(
             _await_a_blocked_claim(site)
             assert second.is_running()
             if wakes:
-                late.go_on()
+                late.resume()
                 late.assert_ended_well()
             else:
                 late.kill()
@@ -83,11 +84,11 @@ def test_nobody_overtakes_a_publication(
 
 
 def _await_a_blocked_claim(site: Site) -> None:
-    """Until somebody waits for the row of the stalled worker's key."""
+    """Waits until another worker blocks on the row of the stalled worker's key."""
     deadline = time.monotonic() + 60
     waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%SET epoch = epoch + 1%'"
     while not site.fetch(waiting):
-        assert time.monotonic() < deadline, "no second worker came to the locked key"
+        assert time.monotonic() < deadline, "no second worker reached the locked key"
         time.sleep(0.1)
 
 

@@ -5,14 +5,21 @@ import time
 import pytest
 
 from kfm_pipelines.aws.clients import sqs_client
-from kfm_pipelines_tests.fixtures.runs.crash import Undisturbed, assert_as_if_undisturbed, inbox_states, kill_worker
+from kfm_pipelines.catalog.collections.refresh import refresh_stale_collections
+from kfm_pipelines_tests.fixtures.runs.crash import (
+    Undisturbed,
+    assert_as_if_undisturbed,
+    inbox_states,
+    kill_worker,
+    recover,
+)
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 pytestmark = pytest.mark.slow
 
-# Which call of a key's way it is, by count: the first four renames end the writes of computed table, masked table,
-# staged data and staged Item; the links are the content's, the Item's and that of the name people know; a claim removes
-# three work folders, the end of a publication does so again.
+# Which call for a key it is, by count: the first four renames complete the computed table, the masked table, the staged
+# data and the staged Item; the links are those of the content, the Item and the file under its known name; a claim
+# removes three work folders, and the end of a publication does so again.
 POINTS = {
     "computed table half written": ("before", "rename", 1),
     "staged without its Item": ("before", "rename", 4),
@@ -30,7 +37,7 @@ POINTS = {
 def test_killed_between_two_writes(site: Site, three_keys: Undisturbed, moment: str, call: str, nth: int) -> None:
     kill_worker(site, moment, call, site.key(1), nth)
 
-    site.work()
+    recover(site)
 
     assert_as_if_undisturbed(site, three_keys.tree, [site.key(hour) for hour in range(3)])
     assert set(inbox_states(site).values()) == {"succeeded"}
@@ -49,7 +56,8 @@ def test_killed_between_two_writes(site: Site, three_keys: Undisturbed, moment: 
 def test_killed_at_the_catalog(site: Site, three_keys: Undisturbed, moment: str, call: str, document: str) -> None:
     kill_worker(site, moment, call, document, 1)
 
-    site.work()
+    recover(site)
+    assert refresh_stale_collections(site.services) == []
 
     assert_as_if_undisturbed(site, three_keys.tree, [site.key(hour) for hour in range(3)])
 
@@ -61,10 +69,10 @@ def test_killed_between_record_and_delete(site: Site) -> None:
     recorded = site.fetch("SELECT identity, changed_at FROM kfm.inbox ORDER BY identity")
     time.sleep(1.1)
 
-    tally = site.drain()
+    counts = site.drain()
 
     assert len(recorded) == 3
-    assert (tally.received, tally.recorded, tally.duplicates) == (3, 0, 3)
+    assert (counts.received, counts.recorded, counts.duplicates) == (3, 0, 3)
     assert site.fetch("SELECT identity, changed_at FROM kfm.inbox ORDER BY identity") == recorded
     assert site.work() == {"keys": 3, "published": 3, "skipped": 0, "failed": 0}
     assert site.drain().received == 0

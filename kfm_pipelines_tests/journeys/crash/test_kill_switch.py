@@ -1,11 +1,10 @@
-"""A dataset is killed while a worker is somewhere: only what readers see already is completed before the release."""
-
-import time
+"""A dataset is killed while a worker is at some point: only what readers already see is completed before `unkill`."""
 
 import pytest
 
 from kfm_pipelines.errors import StillPublishing
 from kfm_pipelines.state import kill_switch
+from kfm_pipelines_tests.fixtures.runs.batches import expire_leases
 from kfm_pipelines_tests.fixtures.runs.crash import (
     PUBLISHED,
     Undisturbed,
@@ -26,14 +25,13 @@ def kill(site: Site) -> None:
 
 
 def work_after_the_leases(site: Site) -> None:
-    """What a dead worker held can be taken up from now on."""
-    time.sleep(site.services.settings.lease_seconds + 0.1)
+    expire_leases(site.services)
     site.work()
 
 
-def assert_released_as_if_undisturbed(site: Site, three_keys: Undisturbed) -> None:
+def assert_unkilled_as_if_undisturbed(site: Site, three_keys: Undisturbed) -> None:
     assert site.fetch("SELECT * FROM kfm.dead_letters") == []
-    assert kill_switch.unkill(site.services.database, DATASET, "ada", "mended")
+    assert kill_switch.unkill(site.services.database, DATASET, "ada", "corrected")
     work_after_the_leases(site)
     assert_as_if_undisturbed(site, three_keys.tree, [site.key(hour) for hour in range(3)])
 
@@ -46,7 +44,7 @@ def items(site: Site) -> list[str]:
     ("moment", "place", "completed"),
     [("after", "swap", True), ("after", "publish", False)],
 )
-def test_a_publication_is_completed_if_readers_see_it_and_else_after_the_release(
+def test_a_publication_is_completed_at_once_if_readers_see_it_and_after_unkill_otherwise(
     site: Site, three_keys: Undisturbed, moment: str, place: str, completed: bool
 ) -> None:
     first, second = site.key(0), site.key(1)
@@ -59,27 +57,27 @@ def test_a_publication_is_completed_if_readers_see_it_and_else_after_the_release
     assert applied(site) == {first: 1, second: 1} if completed else {first: 1}
     assert items(site) == seen
     assert len(seen) == (2 if completed else 1)
-    assert_released_as_if_undisturbed(site, three_keys)
+    assert_unkilled_as_if_undisturbed(site, three_keys)
 
 
-def test_a_worker_that_is_under_way_stops_before_its_next_swap(site: Site, three_keys: Undisturbed) -> None:
+def test_a_running_worker_stops_before_its_next_swap(site: Site, three_keys: Undisturbed) -> None:
     with stopped_worker(site, "after", "stage_atomic", site.key(1), 1) as worker:
         kill(site)
-        worker.go_on()
+        worker.resume()
         worker.assert_ended_well()
 
     assert items(site) == []
     assert applied(site) == {}
     attempts = site.fetch("SELECT key, attempts FROM kfm.keys ORDER BY key")
     assert attempts == [{"key": site.key(hour), "attempts": 0} for hour in range(3)]
-    assert_released_as_if_undisturbed(site, three_keys)
+    assert_unkilled_as_if_undisturbed(site, three_keys)
 
 
-def test_a_kill_waits_for_a_worker_that_stands_still_at_its_swap(site: Site, three_keys: Undisturbed) -> None:
+def test_a_kill_waits_for_a_worker_stopped_at_its_swap(site: Site, three_keys: Undisturbed) -> None:
     with stopped_worker(site, "before", "swap", site.key(1), 1) as worker:
-        with pytest.raises(StillPublishing, match="1 publications"):
+        with pytest.raises(StillPublishing, match="still running after 0 s: 1;"):
             kill_switch.kill(site.services.database, DATASET, "ada", "wrong datum", wait_seconds=0.5)
         worker.kill()
     kill(site)
     assert len(items(site)) == 1
-    assert_released_as_if_undisturbed(site, three_keys)
+    assert_unkilled_as_if_undisturbed(site, three_keys)

@@ -1,4 +1,4 @@
-"""Sixteen publishers of one collection at once lose no item; of several publishers of one key one wins (P1)."""
+"""Sixteen concurrent publishers of one collection lose no Item; of several publishers of one key one wins (P1)."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -14,14 +14,14 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.runs.batches import (
-    Told,
+    UploadedObject,
     applied,
-    followed,
-    found_from_the_root,
-    hear,
     publish,
-    reader_of,
-    told,
+    read_content_hash,
+    reading,
+    receive,
+    upload,
+    walk_catalog,
 )
 from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
 
@@ -37,7 +37,7 @@ def site(request: pytest.FixtureRequest, stack: Stack, site_template: str, tmp_p
 
 
 def all_at_once(site: Site, count: int, work: Callable[[Services, int], None]) -> None:
-    """Each with a services of its own, as a process has it."""
+    """Runs the work in threads, each with its own services as in a process."""
     together = threading.Barrier(count)
 
     def begin(number: int) -> None:
@@ -54,38 +54,38 @@ def all_at_once(site: Site, count: int, work: Callable[[Services, int], None]) -
 
 @pytest.mark.slow
 def test_no_update_is_lost(site: Site) -> None:
-    turns = [told(site, hour=hour, turn=hour) for hour in range(PUBLISHERS)]
-    rivalled = Told(site.key(0), told(site, turn=99).message)
-    for turn in turns:
-        hear(site.services, turn)
+    objects = [upload(site, hour=hour, version=hour) for hour in range(PUBLISHERS)]
+    contested = UploadedObject(site.key(0), upload(site, version=99).message)
+    for one in objects:
+        receive(site.services, one)
     layout, store = Layout(site.dataset.pipeline), site.services.store
 
     def publish_own(services: Services, number: int) -> None:
-        publish(services, site.dataset, [turns[number].key], f"run-{number}")
+        publish(services, site.dataset, [objects[number].key], f"run-{number}")
 
     def publish_same(services: Services, number: int) -> None:
-        publish(services, site.dataset, [rivalled.key], f"rival-{number}")
+        publish(services, site.dataset, [contested.key], f"rival-{number}")
 
     all_at_once(site, PUBLISHERS, publish_own)
 
-    keys = sorted(turn.key for turn in turns)
+    keys = sorted(one.key for one in objects)
     assert applied(site.services) == dict.fromkeys(keys, 1)
     assert_collection_has(site, keys)
-    assert all(followed(store, layout.item(key)) for key in keys)
+    assert all(read_content_hash(store, layout.item(key)) for key in keys)
 
-    hear(site.services, rivalled)
-    before = followed(store, layout.item(rivalled.key))
-    with reader_of(store, layout.item(rivalled.key)) as seen:
+    receive(site.services, contested)
+    before = read_content_hash(store, layout.item(contested.key))
+    with reading(store, layout.item(contested.key)) as seen:
         all_at_once(site, RIVALS, publish_same)
-    after = followed(store, layout.item(rivalled.key))
+    after = read_content_hash(store, layout.item(contested.key))
     assert after != before
     assert (seen.problems, seen.contents) == ([], {before, after})
-    assert applied(site.services)[rivalled.key] == 2
+    assert applied(site.services)[contested.key] == 2
     assert_collection_has(site, keys)
 
 
 def assert_collection_has(site: Site, keys: list[str]) -> None:
-    found = [document for _, document in found_from_the_root(site.services.store)]
+    found = [document for _, document in walk_catalog(site.services.store)]
     assert sorted(document["id"] for document in found if document["type"] == "Feature") == keys
     [collection] = [document for document in found if document["type"] == "Collection"]
     [interval] = collection["extent"]["temporal"]["interval"]

@@ -1,22 +1,22 @@
-"""What a successor finds after a publish intent, and what it makes of it."""
+"""How a successor handles a publish intent that it finds: complete it, or abandon it and begin again."""
 
 import shutil
 
 import pytest
 
 from kfm_pipelines.producer.samples import streamflow_object
-from kfm_pipelines_tests.fixtures.runs.crash import Undisturbed, Worker
+from kfm_pipelines_tests.fixtures.runs.batches import expire_leases
+from kfm_pipelines_tests.fixtures.runs.crash import Undisturbed, kill_worker
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
-
-INTENT = ("SIGKILL", "after", "publish")
 
 
 def killed_after_intent(site: Site) -> None:
-    assert Worker(site, *INTENT, site.key(1), 1).ended_with() == -9
+    kill_worker(site, "after", "publish", site.key(1), 1)
+    expire_leases(site.services)
 
 
 @pytest.mark.slow
-def test_an_event_that_comes_before_the_roll_forward_is_not_forgotten(site: Site) -> None:
+def test_an_event_received_before_the_roll_forward_is_still_processed(site: Site) -> None:
     killed_after_intent(site)
     _, other = streamflow_object(START, seed=1)
     newer = site.put(1, other, name="second.parquet")
@@ -27,11 +27,11 @@ def test_an_event_that_comes_before_the_roll_forward_is_not_forgotten(site: Site
 
     assert site.fetch("SELECT DISTINCT state FROM kfm.inbox") == [{"state": "failed"}, {"state": "succeeded"}]
     [row] = site.fetch("SELECT count(*) AS n FROM kfm.dead_letters WHERE reason LIKE '%outside%'")
-    assert row["n"] == 1  # it was looked at, and refused by the gate: these are the readings of another hour
+    assert row["n"] == 1  # it was processed, and refused because these are the readings of another hour
 
 
 @pytest.mark.slow
-def test_a_publication_that_cannot_be_completed_is_begun_anew(site: Site, three_keys: Undisturbed) -> None:
+def test_a_publication_that_cannot_be_completed_is_begun_again(site: Site, three_keys: Undisturbed) -> None:
     killed_after_intent(site)
     shutil.rmtree(site.data / "work" / "staged")
 
@@ -44,7 +44,7 @@ def test_a_publication_that_cannot_be_completed_is_begun_anew(site: Site, three_
 
 
 @pytest.mark.slow
-def test_an_item_changed_by_hand_in_between_does_not_hold_the_key_up(site: Site, three_keys: Undisturbed) -> None:
+def test_an_item_changed_by_hand_meanwhile_does_not_block_the_key(site: Site, three_keys: Undisturbed) -> None:
     killed_after_intent(site)
     item = site.data / f"catalog/usgs-streamflow/items/{site.key(1)}.json"
     item.parent.mkdir(parents=True, exist_ok=True)

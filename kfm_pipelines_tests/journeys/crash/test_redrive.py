@@ -1,14 +1,18 @@
-"""A redrive whose process is stopped or killed goes on where it was: nothing lost, nothing sent twice."""
+"""A redrive whose process is stopped or killed can be resumed: nothing is lost and nothing is sent twice."""
 
 import signal
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from kfm_pipelines.local.stack import Stack
 from kfm_pipelines_tests.fixtures.forks.process import Forked
 from kfm_pipelines_tests.fixtures.runs.letters import refusing, too_large
-from kfm_pipelines_tests.fixtures.sites.command import Said, kfm
-from kfm_pipelines_tests.fixtures.sites.site import Site
+from kfm_pipelines_tests.fixtures.sites.command import Said as CommandResult
+from kfm_pipelines_tests.fixtures.sites.command import kfm
+from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
 LETTERS = 4
 # A shell's background job ignores Ctrl-C, and so would everything started from it, these tests included.
@@ -21,19 +25,20 @@ SLOWLY = ["dlq", "redrive", "--class", "schema", "--canary", "0", "--rate", "1",
 
 
 @pytest.fixture
-def refused(site: Site) -> Site:
-    """Messages that were refused, and would be taken now."""
-    with refusing(site) as strict:
-        too_large(strict, LETTERS)
-        strict.drain()
-    return site
+def refused(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
+    """A site with messages that were refused, and would be accepted now."""
+    with opened_site(tmp_path / "site", stack.environment["KFM_POSTGRES_URL"], site_template) as site:
+        with refusing(site) as strict:
+            too_large(strict, LETTERS)
+            strict.drain()
+        yield site
 
 
-def interrupted(site: Site, how: signal.Signals) -> Said:
-    """A redrive that gets the signal when some of its letters are sent and others are not."""
+def interrupted(site: Site, how: signal.Signals) -> CommandResult:
+    """Signals a redrive when some of its letters are sent and others are not."""
     out, err = site.root / "out", site.root / "err"
-    with out.open("wb") as told, err.open("wb") as noted:
-        process = Forked([*INTERRUPTIBLE, *SLOWLY], env=site.environment, stdout=told, stderr=noted)
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        process = Forked([*INTERRUPTIBLE, *SLOWLY], env=site.environment, stdout=stdout, stderr=stderr)
     try:
         deadline = time.monotonic() + 60
         while not 1 <= len(site.fetch("SELECT FROM kfm.redrive_items WHERE state = 'sent'")) < LETTERS:
@@ -44,10 +49,10 @@ def interrupted(site: Site, how: signal.Signals) -> Said:
         code = process.wait(30)
     finally:
         process.kill()
-    return Said(code, out.read_text(), err.read_text())
+    return CommandResult(code, out.read_text(), err.read_text())
 
 
-def assert_all_went_once(site: Site) -> None:
+def assert_each_recorded_once(site: Site) -> None:
     [totals] = site.fetch(
         f"SELECT received, recorded, duplicates FROM kfm.queue_totals WHERE queue = '{site.services.queue.name}'"
     )
@@ -61,7 +66,7 @@ def assert_all_went_once(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_it_and_says_how_to_go_on(refused: Site) -> None:
+def test_ctrl_c_stops_it_with_a_hint_how_to_resume(refused: Site) -> None:
     stopped = interrupted(refused, signal.SIGINT)
 
     assert (stopped.code, stopped.out) == (130, "")
@@ -72,7 +77,7 @@ def test_ctrl_c_stops_it_and_says_how_to_go_on(refused: Site) -> None:
     assert hint == f"redrive {redrive['id']} is not finished; continue with `kfm dlq redrive --resume {redrive['id']}`"
     resumed = kfm(refused.environment, "dlq", "redrive", "--resume", redrive["id"], "--work", "--json")
     assert resumed.json == {"redrive": redrive["id"], "sent": LETTERS, "succeeded": LETTERS, "failed": 0}
-    assert_all_went_once(refused)
+    assert_each_recorded_once(refused)
 
 
 @pytest.mark.slow
@@ -90,4 +95,4 @@ def test_after_a_kill_its_letters_name_the_redrive_to_resume(refused: Site) -> N
     )
     resumed = kfm(refused.environment, "dlq", "redrive", "--resume", redrive, "--work", "--json")
     assert resumed.json == {"redrive": redrive, "sent": LETTERS, "succeeded": LETTERS, "failed": 0}
-    assert_all_went_once(refused)
+    assert_each_recorded_once(refused)

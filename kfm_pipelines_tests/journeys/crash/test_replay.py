@@ -1,4 +1,4 @@
-"""SIGKILL at every step of a replay, one after the other, then resumed: no key twice, none missed."""
+"""A replay killed at every step, one after the other, and then resumed misses no key and repeats none."""
 
 import shutil
 import signal
@@ -18,7 +18,7 @@ def kill_replay(site: Site, replay: str, *point: str) -> None:
     log = site.root / f"{replay}-{'-'.join(point[:2])}.log"
     with log.open("wb") as out:
         process = Forked(["-m", REPLAYER, "SIGKILL", *point, replay], env=site.environment, stdout=out, stderr=out)
-        assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL, f"it never came to {point}\n{log.read_text()[-3000:]}"
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL, f"it never reached {point}\n{log.read_text()[-3000:]}"
 
 
 @pytest.mark.slow

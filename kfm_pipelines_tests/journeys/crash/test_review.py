@@ -1,5 +1,5 @@
-"""SIGKILL on the way to a review and after it: the same release waits in the end, one yes publishes it once, and
-nothing unmasked stays behind."""
+"""SIGKILL before and after a review: the same release awaits it in the end, one approval publishes it once, and nothing
+unmasked stays behind."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from kfm_pipelines.care.review import decide
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines_tests.fixtures.care.register import KEY, Register, sites, with_reviewer
-from kfm_pipelines_tests.fixtures.runs.crash import applied, kill_worker
+from kfm_pipelines_tests.fixtures.runs.crash import applied, kill_worker, recover
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
 pytestmark = pytest.mark.slow
@@ -36,26 +36,26 @@ def register(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Regis
 
 
 @pytest.mark.parametrize(("moment", "place"), BEFORE_THE_REVIEW)
-def test_killed_before_it_was_asked_about(register: Register, moment: str, place: str) -> None:
+def test_killed_before_the_review(register: Register, moment: str, place: str) -> None:
     kill_worker(register.site, moment, place, KEY, 1)
 
-    register.site.work()
+    recover(register.site)
 
-    _assert_published_after_a_yes(register)
+    _assert_published_after_an_approval(register)
 
 
 @pytest.mark.parametrize(("moment", "place"), AFTER_THE_REVIEW)
-def test_killed_after_the_yes(register: Register, moment: str, place: str) -> None:
-    register.site.work()
+def test_killed_after_the_approval(register: Register, moment: str, place: str) -> None:
+    recover(register.site)
     register.approve()
     kill_worker(register.site, moment, place, KEY, 1)
 
-    register.site.work()
+    recover(register.site)
 
     _assert_published_once(register.site)
 
 
-def test_killed_between_the_no_and_its_consequences(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_between_the_rejection_and_its_consequences(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
     register.site.work()
     monkeypatch.setattr(decide, "clear_work", _stopped)
     with pytest.raises(KeyboardInterrupt):
@@ -72,10 +72,10 @@ def _stopped(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _assert_published_after_a_yes(register: Register) -> None:
+def _assert_published_after_an_approval(register: Register) -> None:
     assert register.site.tree("catalog", "objects", "processed") == {}
     register.approve()
-    register.site.work()
+    recover(register.site)
     _assert_published_once(register.site)
 
 

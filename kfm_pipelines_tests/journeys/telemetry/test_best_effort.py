@@ -15,12 +15,12 @@ from kfm_pipelines.operations.status import indicators
 from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
-from kfm_pipelines.stages.telemetry.key_origin import origins_of, settled_events
-from kfm_pipelines.stages.telemetry.runs import begin_run_metering, emit_run_end, emit_run_lost
+from kfm_pipelines.stages.telemetry.spans import begin_run_metering, emit_run_end, emit_run_lost
+from kfm_pipelines.stages.telemetry.tables import origins_of, settled_events
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.wal import Step
-from kfm_pipelines_tests.fixtures.runs.batches import hear, told
+from kfm_pipelines_tests.fixtures.runs.batches import receive, upload
 from kfm_pipelines_tests.fixtures.sites.site import Site, work_once
 from kfm_pipelines_tests.fixtures.telemetry.home_files import records, spans, totals
 
@@ -89,11 +89,11 @@ def test_messages_in_the_dead_letter_queue_are_counted(site: Site) -> None:
 
 def test_an_event_counts_for_the_transaction_that_settles_it(site: Site) -> None:
     """One arrives while another is being processed. Each is counted when it is settled."""
-    first = told(site, turn=0)
-    hear(site.services, first)
+    first = upload(site, version=0)
+    receive(site.services, first)
     batch = Batch(site.services, site.dataset, "first")
     computed = list(batch.compute([first.key]))
-    hear(site.services, told(site, turn=1))
+    receive(site.services, upload(site, version=1))
     site.services.database.execute(
         "UPDATE kfm.inbox SET ready_at = 'infinity', sent_at = clock_timestamp() WHERE state = 'received'"
     )
@@ -106,8 +106,8 @@ def test_an_event_counts_for_the_transaction_that_settles_it(site: Site) -> None
 
 
 def test_a_stage_after_the_publish_intent_is_unknown_too(site: Site) -> None:
-    one = told(site)
-    hear(site.services, one)
+    one = upload(site)
+    receive(site.services, one)
     claim = Claims(site.services.database, "a run that dies", 30, dataset=site.dataset.dataset).take(one.key)
     transactions.begin(site.services.database, claim, lambda _: {})
     for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
@@ -188,8 +188,8 @@ def test_a_replay_starts_in_its_own_trace(site: Site) -> None:
     from kfm_pipelines.stages.telemetry.spans import StageTelemetry
     from kfm_pipelines.stages.trigger import RunTrigger
 
-    one = told(site)
-    hear(site.services, one)
+    one = upload(site)
+    receive(site.services, one)
     work = StageTelemetry(site.services, site.dataset, "a-run", RunTrigger(replay="r-1"))
     work.begin_traces([one.key])
     site.services.telemetry.flush()

@@ -16,7 +16,7 @@ from kfm_pipelines.producer.upload import Topic
 from kfm_pipelines.telemetry.logs.configure import configure_logs
 from kfm_pipelines.telemetry.traces.reader import RecordedSpan
 from kfm_pipelines.telemetry.traces.spans import TRACEPARENT, TraceContext
-from kfm_pipelines_tests.fixtures.runs.batches import forget_leases, hear, told
+from kfm_pipelines_tests.fixtures.runs.batches import expire_leases, receive, upload
 from kfm_pipelines_tests.fixtures.runs.batches import stage as staged
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
 from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
@@ -179,11 +179,11 @@ def test_of_many_messages_some_have_spans_and_all_have_a_trace(site: Site, monke
 
 
 def test_the_cost_of_a_dead_run_is_unknown(site: Site) -> None:
-    one = told(site)
-    hear(site.services, one)
+    one = upload(site)
+    receive(site.services, one)
     staged(site.services, site.dataset, [one.key], "a run that dies")
     site.services.database.execute("DELETE FROM kfm.energy")  # as if it had died before recording anything
-    forget_leases(site.services)
+    expire_leases(site.services)
     assert site.work()["published"] == 1
     rows = site.fetch("SELECT run_id, stage, method, watt_seconds FROM kfm.energy WHERE method = 'unknown' ORDER BY id")
     assert [(row["run_id"], row["stage"]) for row in rows] == [

@@ -15,22 +15,22 @@ from kfm_pipelines.operations.retention import gc
 from kfm_pipelines.operations.retention.gc import collect_garbage, find_garbage, sweep
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
-from kfm_pipelines.stages.publish import gc_roots
+from kfm_pipelines.stages.publish import tables
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.stores import Layout
-from kfm_pipelines_tests.fixtures.runs.batches import Told as Announced
 from kfm_pipelines_tests.fixtures.runs.batches import (
+    UploadedObject,
     applied,
-    followed,
-    forget_leases,
-    hear,
+    expire_leases,
     publish,
+    read_content_hash,
+    receive,
     stage,
     storing_in,
     tree,
+    upload,
 )
-from kfm_pipelines_tests.fixtures.runs.batches import told as announce
 from kfm_pipelines_tests.fixtures.sites.site import Site
 from kfm_pipelines_tests.fixtures.stores.stops import InterruptedStore, Stopped
 
@@ -41,24 +41,24 @@ def layout(site: Site) -> Layout:
     return Layout(site.dataset.pipeline)
 
 
-def publish_version(site: Site, hour: int, version: int = 0) -> Announced:
-    new = announce(site, hour=hour, turn=version)
-    hear(site.services, new)
+def publish_version(site: Site, hour: int, version: int = 0) -> UploadedObject:
+    new = upload(site, hour=hour, version=version)
+    receive(site.services, new)
     publish(site.services, site.dataset, [new.key], f"run-{uuid4()}")
     return new
 
 
 def stop_before_swap(site: Site, hour: int) -> str:
     """Kills a publication after its objects are written and before its Item is swapped."""
-    new = announce(site, hour=hour)
-    hear(site.services, new)
+    new = upload(site, hour=hour)
+    receive(site.services, new)
 
     def stop() -> None:
         raise Stopped
 
     with storing_in(site.services, InterruptedStore(site.services.store, "swap", stop)), pytest.raises(Stopped):
         publish(site.services, site.dataset, [new.key], f"run-{uuid4()}")
-    forget_leases(site.services)
+    expire_leases(site.services)
     return new.key
 
 
@@ -71,7 +71,7 @@ def give_up(site: Site, key: str) -> None:
 
 
 def item_of(site: Site, key: str) -> str | None:
-    return followed(site.services.store, layout(site).item(key))
+    return read_content_hash(site.services.store, layout(site).item(key))
 
 
 def keep_document(site: Site, data: bytes, kind: str = "json") -> str:
@@ -90,8 +90,8 @@ def test_only_objects_without_references_and_owners_are_removed(site: Site) -> N
     old = publish_version(site, 0)
     publish_version(site, 0, version=1)
     intended = stop_before_swap(site, 1)
-    waiting = announce(site, hour=2)
-    hear(site.services, waiting)
+    waiting = upload(site, hour=2)
+    receive(site.services, waiting)
     stage(site.services, site.dataset, [waiting.key], "a-run-that-is-at-it")
 
     sbom = keep_document(site, b"what was installed then")
@@ -202,12 +202,12 @@ def test_an_unreadable_document_stops_the_removal_of_objects(site: Site) -> None
 
 def test_a_publisher_between_keep_and_swap_loses_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A collector that runs meanwhile leaves everything, garbage included."""
-    monkeypatch.setattr(gc_roots, "LONGEST_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(tables, "LONGEST_WAIT_SECONDS", 0.1)
     monkeypatch.setattr(gc, "REFUSALS_IN_A_ROW", 2)
     collector = Services(load_settings(site.environment))
     unreferenced = keep_document(site, b"{}")
-    new = announce(site)
-    hear(site.services, new)
+    new = upload(site)
+    receive(site.services, new)
     collected = []
 
     def collect() -> None:

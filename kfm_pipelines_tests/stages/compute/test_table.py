@@ -251,9 +251,9 @@ def test_the_name_in_the_source_counts_for_its_dataset_only() -> None:
     assert [(finding.rule, finding.subject) for finding in findings] == [("column-declared", "Flow")]
 
 
-@pytest.mark.parametrize("said", [{"unit": "m3/s"}, {"units": " m3/s "}, {"UNITS": "m3/s"}])
-def test_a_unit_that_the_object_states_itself_is_left_for_the_gate_to_name(said: dict[str, str]) -> None:
-    table = computed(rows(), stating("discharge_cfs", said))
+@pytest.mark.parametrize("stated", [{"unit": "m3/s"}, {"units": " m3/s "}, {"UNITS": "m3/s"}])
+def test_a_unit_that_the_object_states_itself_is_left_for_the_gate_to_name(stated: dict[str, str]) -> None:
+    table = computed(rows(), stating("discharge_cfs", stated))
     [finding] = judge_schema(subject_of(table)).findings
     assert (finding.rule, finding.subject) == ("column-unit", "discharge_cfs")
     assert (finding.expected, finding.measured) == ("ft3/s", "m3/s")

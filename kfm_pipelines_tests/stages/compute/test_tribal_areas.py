@@ -51,7 +51,7 @@ def test_a_real_file_is_read_as_it_is(path: Path) -> None:
 
 @need_tribal_areas
 @pytest.mark.parametrize("fewer", ["lsad", "usdm_class"])
-def test_less_than_the_whole_primary_key_does_not_tell_rows_apart(fewer: str) -> None:
+def test_part_of_the_primary_key_does_not_identify_rows(fewer: str) -> None:
     table, _ = judged(TRIBAL_AREAS[-1].name, TRIBAL_AREAS[-1].read_bytes())
     names = [name for name in DATASET.table.primary_key if name != fewer]
     assert table.select(names).group_by(names).aggregate([]).num_rows < table.num_rows
@@ -76,7 +76,7 @@ def test_an_object_is_of_the_day_its_map_is_valid_for() -> None:
     assert folded.window_end == folded.window_start + timedelta(days=1)
 
 
-def test_folders_and_name_have_to_say_the_same_day() -> None:
+def test_folders_and_name_must_agree_on_the_day() -> None:
     with pytest.raises(LocationUndeclared):
         event(object_key="drought/tribal-areas/2025/06/24/USDM_2025-06-17.parquet")
 
@@ -86,7 +86,7 @@ def test_there_is_no_place_in_it() -> None:
     assert bounding_box(declared_schema(DATASET.table).empty_table(), DATASET.table) is None
 
 
-def test_it_is_a_nations_data_and_its_policy_says_so() -> None:
+def test_its_policy_names_the_nation_as_authority() -> None:
     policy = load_policy(shipped_path("resources"), DATASET.policy)
     refuse_if_mismatched(policy, DATASET)
     assert policy.is_open

@@ -1,7 +1,7 @@
 """Transforms beyond the standard processor: pure functions over Arrow tables, one file each.
 
-A transform gets the table that the objects of a key make, columns by their declared names, and gives the table that is
-put into the declared form. To add one: a file here, its name in `declarations.transforms`, a line in TRANSFORMS.
+A transform takes the table of a key's objects, with declared column names, and returns the table that is brought into
+the declared form. To add one: a file here, its name in `declarations.tables`, a line in TRANSFORMS.
 """
 
 import hashlib
@@ -22,22 +22,20 @@ Transform = Callable[["pa.Table"], "pa.Table"]
 TRANSFORMS: dict[TransformName, Transform] = {"metric_discharge": metric_discharge}
 
 
-def apply_transform(table: "pa.Table", name: TransformName | None) -> "pa.Table":
-    """Whatever goes wrong, the sentence that says so has no value of the data in it. A pure function that failed once
-    fails again, so nothing is retried, unless the machine had no memory left for it."""
-    if name is None:
-        return table
+def apply_transform(table: "pa.Table", name: TransformName) -> "pa.Table":
+    """Raises TransformFailed without any value from the data in its message. It is not retried, because a pure function
+    would fail again; MemoryError is."""
     try:
         return TRANSFORMS[name](table)
     except (TransformFailed, MemoryError):
         raise
-    except Exception as error:  # noqa: BLE001 - what it says may quote the data
+    except Exception as error:  # noqa: BLE001 - its message may quote the data
         refusal = TransformFailed(f"the transform {name} failed with {type(error).__name__}")
         raise refusal.with_traceback(error.__traceback__) from None
 
 
 def source_digest(name: TransformName | None) -> str | None:
-    """Of the file the transform is written in: another text is another candidate."""
+    """Digest of the transform's source file: changed code is a new candidate."""
     if name is None:
         return None
     return hashlib.sha256(Path(inspect.getfile(TRANSFORMS[name])).read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""Mask: what the dataset's policy asks for, done to every row before anything leaves the restricted tier."""
+"""Masks a key's table as the dataset's policy requires, before anything leaves the restricted tier."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MaskResult:
-    """The table that may be published, and which unmasked row went where: None when nothing was masked."""
+    """The table that may be published, and the crosswalk from unmasked rows; None when nothing was masked."""
 
     table: "pa.Table"
     crosswalk: "pa.Table | None" = None
@@ -33,14 +33,14 @@ class MaskResult:
 
 
 def mask(table: "pa.Table", dataset: Dataset, policy: Policy, secret: bytes) -> MaskResult:
-    """Apply the policy. Whatever goes wrong, the sentence that says so has no value of the data in it."""
+    """Applies the policy. Raises PolicyRefused without any value from the data in its message."""
     if policy.is_open:
         return MaskResult(table)
     try:
         masked = mask_table(table, dataset, policy, secret)
     except PolicyRefused:
         raise
-    except Exception as error:  # noqa: BLE001 - a masker that fails lets nothing out, nor what its error says
+    except Exception as error:  # noqa: BLE001 - its message may quote the data
         raise PolicyRefused(f"masking failed: {type(error).__name__}; nothing is published") from None
     declared = declared_schema(published_table(dataset, policy))
     return MaskResult(masked.table.cast(declared), masked.crosswalk, masked.measures.as_dict())
@@ -54,28 +54,18 @@ def masking_audit_entry(
         action, detail = Action.EXEMPTED, {"exemption": rules.exemption.id, "by": rules.exemption.signed.holder}
     elif not rules.masks:
         action = Action.LEFT_OPEN
-    return AuditEntry(
-        action,
-        f"run {claim.owner}",
-        dataset.dataset,
-        rules.policy.name,
-        key=claim.key,
-        txn=claim.epoch,
-        digest=content_hash,
-        detail=detail,
-    )
+    return _audit_entry(action, dataset, claim, rules.policy, content_hash, detail)
 
 
 def review_audit_entry(dataset: Dataset, claim: Claim, policy: Policy, release_digest: str) -> AuditEntry:
-    return AuditEntry(
-        Action.REVIEW_ASKED,
-        f"run {claim.owner}",
-        dataset.dataset,
-        policy.name,
-        key=claim.key,
-        txn=claim.epoch,
-        digest=release_digest,
-    )
+    return _audit_entry(Action.REVIEW_ASKED, dataset, claim, policy, release_digest, {})
+
+
+def _audit_entry(
+    action: Action, dataset: Dataset, claim: Claim, policy: Policy, digest: str, detail: Mapping[str, Any]
+) -> AuditEntry:
+    actor = f"run {claim.owner}"
+    return AuditEntry(action, actor, dataset.dataset, policy.name, claim.key, claim.epoch, digest, detail)
 
 
 def mask_handoff(services: Services, dataset: Dataset, rules: KeyRules, handoff: Handoff) -> MaskResult:

@@ -1,4 +1,4 @@
-"""What was masked once stays masked: history made again is never shown under a laxer policy, nor an older one."""
+"""Masked data stays masked: reprocessed history is never published under a laxer or an older policy."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from kfm_pipelines.errors import KeyBusy, PolicyRefused
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.compute import inputs
-from kfm_pipelines.stages.config.policy_continuity import laxer_policies, refuse_laxer_policy
+from kfm_pipelines.stages.config.changes import laxer_policies, refuse_laxer_policy
 from kfm_pipelines.stages.trigger import RunTrigger
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines_tests.fixtures.care.register import KEY, Register, sites, with_reviewer
@@ -26,14 +26,14 @@ NEXT = KEY.replace("v1-0-0", "v1-0-1")
 
 @pytest.fixture
 def register(site: Site) -> Register:
-    """With a release that was masked, reviewed and published."""
+    """A register with a masked, reviewed and published release."""
     watermark = {"out_of_order": "1 d", "idle_after": "1 d"}
     register = with_reviewer(declared_anew(site, "heritage-sites", lambda one: one.update(watermark=watermark)))
     register.publish(sites(register.dataset))
     return register
 
 
-def test_a_new_version_cannot_exchange_the_policy_of_all_history(
+def test_a_new_version_cannot_replace_the_policy_of_all_history(
     register: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(*_: object) -> None:
@@ -56,10 +56,10 @@ def test_a_new_version_cannot_exchange_the_policy_of_all_history(
     with monkeypatch.context() as patch:
         patch.setattr(inputs, "fetch", read)
         publish(site.services, dataset, [NEXT], "a-run")
-    said = "its inputs are masked by policy heritage-sites, and heritage/sites@v1-0-1 names not-sensitive"
-    assert register.reason().startswith(f"care: {KEY}: {said}")
+    reason = "its inputs are masked by policy heritage-sites, and heritage/sites@v1-0-1 names not-sensitive"
+    assert register.reason().startswith(f"care: {KEY}: {reason}")
     assert register.site.tree() == before
-    with pytest.raises(PolicyRefused, match=said):
+    with pytest.raises(PolicyRefused, match=reason):
         refuse_laxer_policy(site.services, dataset, KEY)
     assert laxer_policies(site.services, dataset, [KEY, NEXT]).keys() == {KEY}
     # The same policy decides, in whatever version.
@@ -72,7 +72,7 @@ def run(register: Register, purpose: RunTrigger) -> Batch:
 
 
 def reproduced(register: Register) -> str:
-    """What is said of a replay of the key; nothing that readers see has changed by it."""
+    """Returns the note of a replay of the key, which must not change anything visible."""
     before = register.site.tree("catalog", "objects", "processed")
     replay = plan_replay(register.site.services, "heritage/sites", [KEY])
     note = run(register, RunTrigger(replay=replay)).notes[KEY]
@@ -81,12 +81,12 @@ def reproduced(register: Register) -> str:
 
 
 def resolutions(register: Register) -> set[str]:
-    """Of the cells that the places are shown as: an H3 index says its own."""
+    """Returns the resolutions of the published H3 cells."""
     return {str(cell)[1] for cell in register.published()["cell"].to_pylist() if cell}
 
 
 def stricter(register: Register) -> Register:
-    """After the authority has decided on larger cells for what is generalised."""
+    """Publishes a new policy version with larger cells."""
     path = register.site.services.settings.resources / "policies" / "heritage-sites.yaml"
     text = path.read_text()
     assert "method: generalise, resolution: 5" in text
@@ -94,7 +94,7 @@ def stricter(register: Register) -> Register:
     return Register(replace(register.site, services=Services(register.site.services.settings)))
 
 
-def test_what_is_decided_today_governs_what_was_published_before(register: Register) -> None:
+def test_current_policies_and_exemptions_apply_to_earlier_releases(register: Register) -> None:
     site, database = register.site, register.site.services.database
     close_until(site.services, "heritage/sites", datetime(2027, 1, 1, tzinfo=UTC))
     given = exempt.grant_exemption(

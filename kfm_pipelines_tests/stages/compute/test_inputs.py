@@ -8,7 +8,7 @@ import pytest
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.errors import IntegrityBroken, KfmError, ObjectMissing
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.stages.compute.fetch import fetch
+from kfm_pipelines.stages.compute.inputs import fetch
 from kfm_pipelines_tests.fixtures.events.notices import event
 
 FIRST, SECOND = b"first", b"second upload"

@@ -1,4 +1,4 @@
-"""What came before a key: other versions of its transform, other texts about its columns, another policy."""
+"""What a key is compared with: earlier transform versions, changed descriptions, and another policy."""
 
 from datetime import timedelta
 
@@ -6,35 +6,37 @@ import pytest
 
 from kfm_pipelines.care import exempt
 from kfm_pipelines.state.revisions import neighbour_rows
-from kfm_pipelines_tests.fixtures.care.register import sites, with_reviewer
+from kfm_pipelines_tests.fixtures.care.register import KEY, sites, with_reviewer
+from kfm_pipelines_tests.fixtures.runs.batches import applied, publish_due
 from kfm_pipelines_tests.fixtures.runs.dispatch import declared_anew
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 
 @pytest.mark.slow
-def test_a_key_is_never_made_by_another_version_than_it_says(site: Site) -> None:
+def test_a_key_is_never_computed_by_another_version_than_its_own(site: Site) -> None:
     site.put(0)
-    assert site.work()["published"] == 1
+    publish_due(site)
     site.put(1)
     site.drain()
     site = declared_anew(site, "usgs-streamflow", lambda d: d["key"].update(transform_version="v2-0-0"))
     site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
     before = site.tree()
 
-    assert site.work() == {"keys": 2, "published": 0, "skipped": 1, "failed": 1}
+    publish_due(site)
 
     assert site.tree() == before
+    assert applied(site.services) == {site.key(0): 1}
     [letter] = site.fetch("SELECT key, error, reason FROM kfm.dead_letters")
     assert (letter["key"], letter["error"]) == (site.key(1), "KeyOutdated")
     assert "is declared with version v2-0-0 now" in letter["reason"]
 
 
 @pytest.mark.slow
-def test_better_words_about_a_column_are_no_drift(site: Site) -> None:
+def test_a_changed_description_of_a_column_is_no_drift(site: Site) -> None:
     site = declared_anew(site, "usgs-streamflow", lambda d: d["quality"].update(stable=True))
     for hour in range(3):
         site.put(hour)
-    assert site.work()["published"] == 3
+    publish_due(site)
     assert sorted(neighbour_rows(site.services.database, site.key(1), 1)) == [68, 68]
     assert neighbour_rows(site.services.database, site.key(2), 1) == [68]
 
@@ -42,12 +44,13 @@ def test_better_words_about_a_column_are_no_drift(site: Site) -> None:
         site, "usgs-streamflow", lambda d: d["table"]["columns"][0].update(description="Number of the gauge")
     )
     site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
-    assert site.work()["published"] == 3
+    publish_due(site)
+    assert applied(site.services) == {site.key(hour): 2 for hour in range(3)}
     assert site.fetch("SELECT rule FROM kfm.qa_findings WHERE rule = 'checksum-drift'") == []
 
 
 @pytest.mark.slow
-def test_what_an_exemption_let_out_does_not_stop_what_replaces_it(site: Site) -> None:
+def test_unmasked_rows_of_an_ended_exemption_do_not_block_the_masked_release(site: Site) -> None:
     site = declared_anew(
         site, "heritage-sites", lambda d: d["quality"].update(rows={"previous": {"error_percent": 1.0}})
     )
@@ -58,7 +61,8 @@ def test_what_an_exemption_let_out_does_not_stop_what_replaces_it(site: Site) ->
     [unmasked] = site.fetch("SELECT content_hash FROM kfm.revisions")
 
     exempt.end_exemption(site.services, given.id, register.private_key, "over")
-    site.work()
+    publish_due(site)
     register.approve()
-    assert site.work()["published"] == 1
+    publish_due(site)
+    assert applied(site.services) == {KEY: 2}
     assert not list(site.data.glob(f"objects/sha256/*/{unmasked['content_hash']}.parquet"))

@@ -1,4 +1,4 @@
-"""Where keys come from: the events that ask for them, and the trace in which the newest one came. Read-only."""
+"""Read-only queries for telemetry: the events and trace behind a key, settled events, and earlier row counts."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from datetime import datetime
 from kfm_pipelines.state.database import Database
 
 MAX_EVENTS_LISTED = 20
-MAX_EVENTS_TIMED = 1000  # events of one transaction; a key of more has enough to say how long they took
+MAX_EVENTS_TIMED = 1000  # events of one transaction
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Of one key. Of many events and objects the newest are named."""
+    """The newest events and objects of one key."""
 
     trace: str | None = None
     events: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class Origin:
 
 
 def origins_of(database: Database, keys: Collection[str]) -> dict[str, Origin]:
-    """Of each of these keys that has an event. One given twice is asked for once: else its events would be twice."""
+    """Returns the origin of each of these keys that has an event."""
     rows = database.fetch(
         """
         SELECT key,
@@ -31,7 +31,7 @@ def origins_of(database: Database, keys: Collection[str]) -> dict[str, Origin]:
                max(coalesce(made_at, event_time)) AS made_at
         FROM unnest(%(keys)s::text[]) AS asked (key) CROSS JOIN LATERAL (
             SELECT trace, identity, asset_uri, made_at, event_time, row_number() OVER (
-                -- Those that a run has begun with first: what comes meanwhile is the next one's, what is held nobody's.
+                -- Events that a run has taken come first, then waiting ones, then those held in the late lane.
                 ORDER BY (state = 'started') DESC, ready_at IS NOT DISTINCT FROM 'infinity', received_at DESC, identity
             ) AS place
             FROM kfm.inbox i WHERE i.key = asked.key ORDER BY place LIMIT %(most)s
@@ -40,26 +40,20 @@ def origins_of(database: Database, keys: Collection[str]) -> dict[str, Origin]:
         {"keys": list(dict.fromkeys(keys)), "most": MAX_EVENTS_LISTED},
     )
     return {
-        row["key"]: Origin(
-            trace=row["trace"],
-            events=tuple(row["events"]),
-            objects=tuple(row["objects"]),
-            made_at=row["made_at"],
-        )
-        for row in rows
+        row["key"]: Origin(row["trace"], tuple(row["events"]), tuple(row["objects"]), row["made_at"]) for row in rows
     }
 
 
 @dataclass(frozen=True, slots=True)
 class SettledEvents:
-    """What a transaction has settled: how many events, and of some of them how many seconds after they were sent."""
+    """The number of events that a transaction settled, and for some of them the seconds since they were sent."""
 
     events: int = 0
     seconds: tuple[float, ...] = ()
 
 
 def settled_events(database: Database, transactions: Mapping[str, int]) -> dict[str, SettledEvents]:
-    """Of each key, by the number of its transaction; to be asked when that is over."""
+    """Returns what each transaction settled, by key; call after they have ended."""
     rows = database.fetch(
         """
         SELECT t.key, count(*) AS events,
@@ -76,7 +70,7 @@ def settled_events(database: Database, transactions: Mapping[str, int]) -> dict[
 
 
 def rows_before(database: Database, revisions: Mapping[str, int]) -> dict[str, int]:
-    """How many rows the revision before each had; before a first one, how many the window before it has."""
+    """Returns the row count of the revision before each; for a first one, that of the previous window."""
     rows = database.fetch(
         """
         SELECT asked.key, coalesce(b.rows, before.rows) AS rows

@@ -1,33 +1,39 @@
-"""Stage and publish: complete where no reader looks, then one swap; a stop anywhere is made good by doing it again."""
+"""Stage and promote: complete in the staging tier, then one swap, then the history; repeating it completes any stop."""
 
 import hashlib
 import json
-from datetime import timedelta
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from kfm_pipelines.catalog.facts import StorageFacts
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
+from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.parquet.parquet import write_parquet
+from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.stages.publish.promote import promote, verify_staged
 from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, bounding_box, stage
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines.stores.layout import public_key
-from kfm_pipelines_tests.fixtures.catalog.release import ENVIRONMENT, INPUT, OPEN, SBOM, SIGNER
-from kfm_pipelines_tests.fixtures.sites.site import START
+from kfm_pipelines_tests.fixtures.catalog.release import ENVIRONMENT, FACTS, SBOM, SIGNER
+from kfm_pipelines_tests.fixtures.runs.batches import applied, publish_due
+from kfm_pipelines_tests.fixtures.sites.site import START, Put, Site, opened_site
 from kfm_pipelines_tests.fixtures.stores.stops import Stopped, StoppingStore
 from kfm_pipelines_tests.fixtures.tables import DATASET, computed, rows
 
-KEY = "usgs-streamflow:kansas_statewide:none:2025-12-04T00Z:v1-0-0"
+KEY = FACTS.key
 LAYOUT = Layout(DATASET.pipeline)
 FIRST, SECOND = write_parquet(computed(rows(3))), write_parquet(computed(rows(5)))
 CHANGES_OF_THE_FIRST_PROMOTION = 11
 CHANGES_OF_A_PROMOTION = 9
-NOTARY = Attester(SIGNER, SBOM)
-SHARED = {LAYOUT.document(ENVIRONMENT.sbom), public_key(SIGNER.public.key_id)}  # tell nothing of the data
+ATTESTER = Attester(SIGNER, SBOM)
+HISTORY = "catalog/usgs-streamflow/history"
+SHARED = {LAYOUT.document(ENVIRONMENT.sbom), public_key(SIGNER.public.key_id)}  # independent of the data
 
 
 @pytest.fixture
@@ -36,29 +42,14 @@ def store(tmp_path: Path) -> FileStore:
 
 
 def candidate(epoch: int = 1) -> Candidate:
-    return Candidate(
-        key=KEY,
-        epoch=epoch,
-        revision=epoch,
-        window_start=START,
-        window_end=START + timedelta(hours=1),
-        inputs=(INPUT,),
-        inputs_hash=f"{epoch:064x}",
-        fingerprint="f" * 64,
-        config="5" * 64,
-        public_inputs_hash=f"{epoch:064x}",
-        care=OPEN,
-        table=DATASET.table,
-        gates=("schema",),
-        environment=ENVIRONMENT,
-        storage=StorageFacts(),
-    )
+    facts = replace(FACTS, inputs_hash=f"{epoch:064x}", table=DATASET.table, content_hash="", size=0, rows=0, bbox=None)
+    return Candidate(facts, epoch, revision=epoch, inputs_hash=f"{epoch:064x}", fingerprint="f" * 64)
 
 
 def staged(store: Store, data: bytes = FIRST, epoch: int = 1) -> Release:
     store.write(LAYOUT.computed_table(KEY, epoch), b"unmasked")
     store.write(LAYOUT.masked_table(KEY, epoch), data)
-    return stage(store, DATASET, candidate(epoch), hashlib.sha256(data).hexdigest(), NOTARY)
+    return stage(store, DATASET, candidate(epoch), hashlib.sha256(data).hexdigest(), ATTESTER)
 
 
 def published(store: Store, data: bytes = FIRST, epoch: int = 1) -> Release:
@@ -72,8 +63,8 @@ def everything(store: Store) -> dict[str, str | None]:
     return {path: store.digest(path) for tier in tiers for path in store.paths(tier)}
 
 
-def bytes_a_reader_finds(store: Store) -> bytes | None:
-    """What the Item leads to; an Item that leads nowhere, or to other bytes than it says, fails here."""
+def content_found_by_readers(store: Store) -> bytes | None:
+    """Returns the bytes that the Item links to; fails if they are missing or different."""
     if store.digest(LAYOUT.item(KEY)) is None:
         return None
     asset = json.loads(store.read(LAYOUT.item(KEY)))["assets"]["data"]
@@ -82,7 +73,7 @@ def bytes_a_reader_finds(store: Store) -> bytes | None:
     return data
 
 
-def test_a_staged_revision_is_complete_and_no_reader_sees_it(store: FileStore) -> None:
+def test_a_staged_revision_is_complete_and_invisible(store: FileStore) -> None:
     release = staged(store)
 
     verify_staged(store, LAYOUT, release, 1)
@@ -91,7 +82,7 @@ def test_a_staged_revision_is_complete_and_no_reader_sees_it(store: FileStore) -
     assert {path.split("/")[0] for path in everything(store)} == {"work"}
 
 
-def test_the_list_of_software_is_written_once_and_must_be_the_one_named(store: FileStore) -> None:
+def test_the_list_of_software_is_staged_once_and_must_match_the_documents(store: FileStore) -> None:
     published(store)
     for path in SHARED:
         assert store.exists(path)
@@ -109,34 +100,34 @@ def test_without_the_list_of_software_nothing_is_published(store: FileStore) -> 
     store.discard(LAYOUT.document(ENVIRONMENT.sbom))
     with pytest.raises(IntegrityBroken, match=r"is gone, and sbom\.cdx\.json is not staged"):
         promote(store, LAYOUT, later, 2)
-    assert bytes_a_reader_finds(store) == FIRST
+    assert content_found_by_readers(store) == FIRST
 
 
 def test_staging_again_gives_the_same_bytes(store: FileStore) -> None:
     assert staged(store) == staged(store)
 
 
-def test_a_release_survives_the_log(store: FileStore) -> None:
+def test_a_release_can_be_read_back_from_the_log(store: FileStore) -> None:
     for release in (staged(store), staged(store, write_parquet(computed(rows(0))))):
-        assert Release.from_detail(json.loads(json.dumps(release.as_detail()))) == release
+        assert Release.from_values(json.loads(json.dumps(release.as_detail()))) == release
 
 
 def test_bytes_that_changed_after_the_verdict_are_not_staged(store: FileStore) -> None:
     store.write(LAYOUT.masked_table(KEY, 1), SECOND)
     with pytest.raises(IntegrityBroken, match="the masked table changed after it was judged"):
-        stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest(), NOTARY)
+        stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest(), ATTESTER)
     assert store.paths("work/staged") == []
 
 
 def test_without_a_masked_table_nothing_is_staged(store: FileStore) -> None:
     with pytest.raises(ObjectMissing):
-        stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest(), NOTARY)
+        stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest(), ATTESTER)
 
 
 def test_a_published_revision_is_found_by_its_item_and_by_its_name(store: FileStore) -> None:
     release = published(store)
 
-    assert bytes_a_reader_finds(store) == store.read(LAYOUT.processed_data(KEY)) == FIRST
+    assert content_found_by_readers(store) == store.read(LAYOUT.processed_data(KEY)) == FIRST
     assert set(everything(store)) == {
         LAYOUT.content(release.content_hash),
         *(LAYOUT.document(digest) for digest in {**release.documents, **release.records}.values()),
@@ -148,7 +139,7 @@ def test_a_published_revision_is_found_by_its_item_and_by_its_name(store: FileSt
 
 def test_a_new_revision_supersedes_the_old_one_whose_bytes_stay(store: FileStore) -> None:
     old, new = published(store), published(store, SECOND, epoch=2)
-    assert bytes_a_reader_finds(store) == store.read(LAYOUT.processed_data(KEY)) == SECOND
+    assert content_found_by_readers(store) == store.read(LAYOUT.processed_data(KEY)) == SECOND
     assert store.read(LAYOUT.content(old.content_hash)) == FIRST
     assert new.expected_item == old.item_hash
 
@@ -160,7 +151,7 @@ def test_a_new_revision_supersedes_the_old_one_whose_bytes_stay(store: FileStore
         *((False, changes) for changes in range(CHANGES_OF_A_PROMOTION)),
     ],
 )
-def test_a_promotion_stopped_anywhere_is_finished_by_doing_it_again(
+def test_a_promotion_stopped_anywhere_is_completed_by_repeating_it(
     tmp_path: Path, changes: int, is_first: bool
 ) -> None:
     store, undisturbed = FileStore(tmp_path / "stopped"), FileStore(tmp_path / "undisturbed")
@@ -169,11 +160,11 @@ def test_a_promotion_stopped_anywhere_is_finished_by_doing_it_again(
             published(each)
     published(undisturbed, SECOND, epoch=2)
     release = staged(store, SECOND, epoch=2)
-    before = bytes_a_reader_finds(store)
+    before = content_found_by_readers(store)
 
     with pytest.raises(Stopped):
         promote(StoppingStore(store, stop_after=changes), LAYOUT, release, 2)
-    assert bytes_a_reader_finds(store) in (before, SECOND)
+    assert content_found_by_readers(store) in (before, SECOND)
     with pytest.raises(Stopped):
         promote(StoppingStore(store, stop_after=0), LAYOUT, release, 2)
     promote(store, LAYOUT, release, 2)
@@ -181,7 +172,7 @@ def test_a_promotion_stopped_anywhere_is_finished_by_doing_it_again(
     assert everything(store) == everything(undisturbed)
 
 
-def test_a_promotion_makes_as_many_changes_as_are_tried_above(store: FileStore) -> None:
+def test_a_promotion_makes_as_many_changes_as_are_tested_above(store: FileStore) -> None:
     promote(StoppingStore(store, stop_after=CHANGES_OF_THE_FIRST_PROMOTION), LAYOUT, staged(store), 1)
     assert store.paths("work") == []
     promote(StoppingStore(store, stop_after=CHANGES_OF_A_PROMOTION), LAYOUT, staged(store, SECOND, epoch=2), 2)
@@ -195,7 +186,7 @@ def test_a_finished_promotion_can_be_repeated(store: FileStore) -> None:
     assert everything(store) == done
 
 
-def test_a_finished_promotion_restores_the_name_people_know(store: FileStore) -> None:
+def test_a_promotion_restores_the_file_under_its_known_name(store: FileStore) -> None:
     published(store)
     again = staged(store, epoch=2)
     store.remove("processed")
@@ -205,7 +196,7 @@ def test_a_finished_promotion_restores_the_name_people_know(store: FileStore) ->
 
 @pytest.mark.parametrize("path", [LAYOUT.staged_data(KEY, 1), LAYOUT.staged_item(KEY, 1)])
 @pytest.mark.parametrize("data", [b"forged", None])
-def test_what_is_not_what_was_staged_is_not_published(store: FileStore, path: str, data: bytes | None) -> None:
+def test_changed_or_missing_staged_files_are_not_published(store: FileStore, path: str, data: bytes | None) -> None:
     release = staged(store)
     if data is None:
         (Path(store.url.removeprefix("file://")) / path).unlink()
@@ -223,12 +214,12 @@ def test_a_pointer_that_moved_meanwhile_is_not_overwritten(store: FileStore) -> 
     release = staged(store, SECOND, epoch=2)
     published(store, FIRST, epoch=3)
     late = staged(store, SECOND, epoch=2)
-    stale = Release.from_detail(late.as_detail() | {"expected_item": release.expected_item})
+    stale = Release.from_values(late.as_detail() | {"expected_item": release.expected_item})
 
     with pytest.raises(PointerMoved):
         promote(store, LAYOUT, stale, 2)
 
-    assert bytes_a_reader_finds(store) == store.read(LAYOUT.processed_data(KEY)) == FIRST
+    assert content_found_by_readers(store) == store.read(LAYOUT.processed_data(KEY)) == FIRST
 
 
 @pytest.mark.parametrize(
@@ -240,5 +231,86 @@ def test_a_pointer_that_moved_meanwhile_is_not_overwritten(store: FileStore) -> 
         (rows(2, longitude=[None, None], latitude=[38.8, 37.0]), None),
     ],
 )
-def test_the_box_is_around_all_rows(table: pa.Table, box: tuple[float, ...] | None) -> None:
+def test_the_bounding_box_contains_all_rows(table: pa.Table, box: tuple[float, ...] | None) -> None:
     assert bounding_box(table, DATASET.table) == box
+
+
+@pytest.fixture(scope="module")
+def site(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    root = tmp_path_factory.mktemp("history") / "site"
+    with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template, SOURCE_DATE_EPOCH="") as opened:
+        yield opened
+
+
+def publish_revision(site: Site, seed: int) -> Put:
+    _, data = streamflow_object(START, seed=seed)
+    put, before = site.put(0, data), applied(site.services).get(site.key(), 0)
+    publish_due(site)
+    assert applied(site.services) == {site.key(): before + 1}
+    return put
+
+
+def revision(site: Site, number: int) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((site.data / HISTORY / site.key() / f"{number}.json").read_text())
+    return document
+
+
+def linked(document: dict[str, Any], relation: str) -> list[str]:
+    return [link["href"] for link in document["links"] if link["rel"] == relation]
+
+
+def test_a_publication_writes_its_revision_and_the_one_before(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_revision(site, 0)
+    # As if it had been published before histories existed.
+    shutil.rmtree(site.data / HISTORY)
+    publish_revision(site, 1)
+    before = (site.data / HISTORY / site.key() / "1.json").read_bytes()
+
+    paths: list[str] = []
+    write = FileStore.write
+
+    def counting(store: FileStore, path: str, data: bytes) -> None:
+        paths.extend([path] if path.startswith(HISTORY) else [])
+        write(store, path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileStore, "write", counting)
+        put = publish_revision(site, 2)
+    assert paths == [f"{HISTORY}/{site.key()}{name}.json" for name in ("/3", "/2", "")]
+    assert (site.data / HISTORY / site.key() / "1.json").read_bytes() == before
+
+    catalog = json.loads((site.data / HISTORY / f"{site.key()}.json").read_text())
+    assert linked(catalog, "item") == [f"./{site.key()}/{number}.json" for number in (1, 2, 3)]
+    revisions = [revision(site, number) for number in (1, 2, 3)]
+    assert [linked(one, "predecessor-version") for one in revisions] == [[], ["./1.json"], ["./2.json"]]
+    assert [linked(one, "successor-version") for one in revisions] == [["./2.json"], ["./3.json"], []]
+    assert [one["properties"].get("deprecated") for one in revisions] == [True, True, None]
+    assert [one["properties"]["version"] for one in revisions] == ["1", "2", "3"]
+    rows = site.fetch("SELECT at FROM kfm.wal WHERE step = 'publish' ORDER BY id")
+    assert [one["properties"]["published"] for one in revisions] == [f"{row['at']:%Y-%m-%dT%H:%M:%SZ}" for row in rows]
+
+    # A restored revision is unchanged, with the time of its first publication.
+    tree = site.tree()
+    (site.data / f"processed/usgs-streamflow/{site.key()}.parquet").unlink()
+    (site.data / HISTORY / f"{site.key()}.json").unlink()
+    site.send(site.auto_update_message(put))
+    publish_due(site)
+    assert site.tree() == tree
+
+
+@pytest.mark.parametrize("tamper", [lambda text: "{", lambda text: text.replace("streamflow", "Streamflow", 1)])
+def test_a_tampered_revision_is_left_out_of_the_history_and_never_sealed_again(
+    site: Site, tamper: Callable[[str], str]
+) -> None:
+    publish_revision(site, 10)
+    catalog = site.data / HISTORY / f"{site.key()}.json"
+    *_, last = linked(json.loads(catalog.read_text()), "item")
+    forged = catalog.parent / last
+    forged.write_text(tamper(forged.read_text()))
+    tampered = forged.read_bytes()
+
+    publish_revision(site, 11)
+    assert forged.read_bytes() == tampered
+    assert last not in linked(json.loads(catalog.read_text()), "item")
+    assert site.fetch("SELECT key FROM kfm.keys WHERE owner IS NOT NULL") == []
+    forged.unlink()
