@@ -237,7 +237,7 @@ def test_a_verdict_about_other_bytes_publishes_nothing(register: Register, monke
         digest = "0" * 64 if judged.gate == "care" else judged.digest
         record_verdict(database, claim, dataset, replace(judged, digest=digest))
 
-    monkeypatch.setattr("kfm_pipelines.stages.validate.release_gates.record_verdict", elsewhere)
+    monkeypatch.setattr("kfm_pipelines.stages.validate.table_gates.record_verdict", elsewhere)
     register.put(sites(register.dataset))
     assert register.site.work()["failed"] == 1
     _assert_refused(
@@ -325,7 +325,7 @@ def _publish_after_an_outage(site: Site, monkeypatch: pytest.MonkeyPatch, taken:
     """Publishing stops after the withdrawal and before its commit. Meanwhile a snapshot writes a table of Items that
     still contains the withdrawn one."""
     with monkeypatch.context() as patch:
-        patch.setattr("kfm_pipelines.stages.publish.history._document", _unavailable)
+        patch.setattr("kfm_pipelines.stages.publish.promote._document", _unavailable)
         assert site.work()["published"] == 0
     assert not (site.data / "catalog/heritage-sites/history" / KEY / "1.json").exists()
     assert not (site.data / TABLE).exists()

@@ -11,7 +11,7 @@ from kfm_pipelines.events import PayloadNotice, normalise, resolve_event
 from kfm_pipelines.events.identity import s3_object_identity
 from kfm_pipelines_tests.fixtures.events.notices import declared, objects
 
-SAMPLES = Path(__file__).resolve().parents[3] / "shared" / "samples"
+SAMPLES = Path(__file__).resolve().parents[4] / "shared" / "samples"
 pytestmark = pytest.mark.skipif(not SAMPLES.is_dir(), reason="real sample messages are not on this machine")
 
 
