@@ -49,7 +49,7 @@ def _run(services: Services, start: datetime, telemetry: str) -> float:
     drain_all(services, budget_seconds=600)
     os.environ.update({"KFM_TELEMETRY": telemetry, "KFM_LOG_LEVEL": "info" if telemetry == "on" else "off"})
     own = services_of_process(load_settings())
-    before = _told_bytes(own)
+    before = _telemetry_bytes(own)
     definitions = build_definitions(own.settings.resources)
     begun = time.monotonic()
     if telemetry == "on":
@@ -65,12 +65,12 @@ def _run(services: Services, start: datetime, telemetry: str) -> float:
     taken = time.monotonic() - begun
     if worked.counts()["published"] != KEYS:
         raise SystemExit(f"{worked.counts()} instead of {KEYS} published keys")
-    if (_told_bytes(own) > before) != (telemetry == "on"):
-        raise SystemExit(f"with telemetry {telemetry} {_told_bytes(own) - before} bytes were told")
+    if (_telemetry_bytes(own) > before) != (telemetry == "on"):
+        raise SystemExit(f"with telemetry {telemetry} {_telemetry_bytes(own) - before} bytes were told")
     return taken
 
 
-def _told_bytes(services: Services) -> int:
+def _telemetry_bytes(services: Services) -> int:
     own_files = services.settings.telemetry_folder.rglob("*")
     return sum(path.stat().st_size for path in own_files if path.is_file())
 

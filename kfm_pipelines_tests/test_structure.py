@@ -73,7 +73,7 @@ def test_identifiers_are_plain() -> None:
     assert sorted(found) == []
 
 
-def test_every_module_says_what_belongs_in_it() -> None:
+def test_every_module_states_what_belongs_in_it() -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in modules(PACKAGE)

@@ -2,8 +2,8 @@
 
 from kfm_pipelines.declarations.identity import Extent, Sovereignty
 from kfm_pipelines.declarations.quality import NullLimits, Quality, Range, RowCountTolerance, Statistic, Tolerance
-from kfm_pipelines.declarations.scheduling import Concurrency, DueRule, Duration, LateRule, PrefixLimit, Watermark
 from kfm_pipelines.declarations.tables import Column, Table, TransformName
+from kfm_pipelines.declarations.timeliness import Concurrency, DueRule, Duration, LateRule, PrefixLimit, Watermark
 from kfm_pipelines.declarations.words import ColumnName, DeclarationModel, KeyPart, NonEmptyText, WindowLength
 
 __all__ = [

@@ -13,8 +13,8 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 from kfm_pipelines.declarations.identity import Extent, KeyTemplate, Licence, Provider, Sovereignty
 from kfm_pipelines.declarations.inputs import Input
 from kfm_pipelines.declarations.quality import Canary, Quality
-from kfm_pipelines.declarations.scheduling import Concurrency, DueRule, LateRule, ServiceLevel, Watermark
 from kfm_pipelines.declarations.tables import Table, TransformName
+from kfm_pipelines.declarations.timeliness import Concurrency, DueRule, LateRule, ServiceLevel, Watermark
 from kfm_pipelines.declarations.words import DeclarationModel, KeyPart, NonEmptyText, Owner, Tag, WindowLength
 from kfm_pipelines.errors import DatasetUnknown, DeclarationInvalid
 

@@ -4,7 +4,7 @@ from kfm_pipelines.declarations.quality import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.gates.quality.table import judge_quality
 from kfm_pipelines.gates.release import judge_care, judge_governance, judge_integrity
 from kfm_pipelines.gates.schema import judge_schema
-from kfm_pipelines.gates.verdict import (  # fmt: skip
+from kfm_pipelines.gates.verdict import (
     AnnouncedInput,
     ApprovedSchema,
     Baselines,

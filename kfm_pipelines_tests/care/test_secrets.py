@@ -125,8 +125,8 @@ def test_no_output_holds_the_secret(stack: Stack, caplog: pytest.LogCaptureFixtu
     for one in (given, from_environment):
         services = Services(one)
         assert secret_of(services, KEY_ID) == SECRET.encode()
-        shown = repr(one) + repr(services) + str(vars(services).keys())
-        assert SECRET not in shown
+        text = repr(one) + repr(services) + str(vars(services).keys())
+        assert SECRET not in text
     assert caplog.records, "botocore says something at this level, or this proves nothing"
     assert SECRET not in caplog.text
 

@@ -14,7 +14,7 @@ from kfm_pipelines.care.governance import Authority
 from kfm_pipelines.care.signatures import create_private_key
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines_tests.fixtures.care.register import KEY, Register, sites, with_reviewer
-from kfm_pipelines_tests.fixtures.sites.command import Said, kfm
+from kfm_pipelines_tests.fixtures.sites.command import CommandResult, kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
 pytestmark = pytest.mark.slow
@@ -50,22 +50,22 @@ def stage(register: Register) -> Register:
     return register
 
 
-def review(register: Register, *arguments: str) -> Said:
+def review(register: Register, *arguments: str) -> CommandResult:
     return kfm(register.site.environment, "review", *arguments)
 
 
-def signed(register: Register, command: str, *arguments: str, key: Path | None = None) -> Said:
+def signed(register: Register, command: str, *arguments: str, key: Path | None = None) -> CommandResult:
     """Runs a command that takes a key and a reason."""
     return review(
         register, command, *arguments, "--key", str(key or register.private_key), "--reason", "as agreed [on: paper]"
     )
 
 
-def refused(result: Said, sentence: str) -> None:
+def refused(result: CommandResult, sentence: str) -> None:
     assert (result.code, result.out, result.err) == (1, "", f"kfm: {sentence}\n")
 
 
-def misused(result: Said, message: str) -> None:
+def misused(result: CommandResult, message: str) -> None:
     assert (result.code, result.out) == (2, "")
     assert message in result.err
     assert "Traceback" not in result.err

@@ -10,8 +10,7 @@ import pytest
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines_tests.fixtures.forks.process import Forked
 from kfm_pipelines_tests.fixtures.runs.letters import refusing, too_large
-from kfm_pipelines_tests.fixtures.sites.command import Said as CommandResult
-from kfm_pipelines_tests.fixtures.sites.command import kfm
+from kfm_pipelines_tests.fixtures.sites.command import CommandResult, kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
 LETTERS = 4

@@ -10,8 +10,7 @@ from kfm_pipelines.watermarks.late import reevaluate_lateness
 from kfm_pipelines.watermarks.late_lane import LateFilter, find_late_events, release
 from kfm_pipelines_tests.fixtures.declarations import change
 from kfm_pipelines_tests.fixtures.runs.candidates import declaration_path
-from kfm_pipelines_tests.fixtures.runs.streams import hear, streams
-from kfm_pipelines_tests.fixtures.runs.streams import told as event
+from kfm_pipelines_tests.fixtures.runs.streams import event_about, record_events, streams
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 OLD, YOUNG = 401, 399
@@ -63,8 +62,8 @@ def test_old_findings_and_reports_are_deleted(site: Site, monkeypatch: pytest.Mo
 
 def test_a_replaced_event_is_deleted_with_its_lateness(site: Site) -> None:
     database = site.services.database
-    replaced, newer = event(1, 10), event(1, 11, identity="e" * 64)
-    hear(database, streams("patch"), event(9, 9), replaced, newer)
+    replaced, newer = event_about(1, 10), event_about(1, 11, identity="e" * 64)
+    record_events(database, streams("patch"), event_about(9, 9), replaced, newer)
     for state in ("started", "succeeded"):
         database.execute("UPDATE kfm.inbox SET state = %(state)s", {"state": state})
     database.execute("UPDATE kfm.inbox SET archived_at = now(), received_at = now() - interval '9999 d'")
@@ -77,13 +76,13 @@ def test_a_replaced_event_stays_while_its_successor_may_turn_out_late(site: Site
     database, datasets = site.services.database, streams("quarantine")
     change(declaration_path(site), late="quarantine")
     site.services.__dict__.pop("datasets", None)
-    replaced, newer = event(1, 10), event(1, 11, identity="e" * 64)
-    hear(database, datasets, replaced, newer)
+    replaced, newer = event_about(1, 10), event_about(1, 11, identity="e" * 64)
+    record_events(database, datasets, replaced, newer)
     for state in ("started", "succeeded"):
         database.execute("UPDATE kfm.inbox SET state = %(state)s", {"state": state})
     database.execute("UPDATE kfm.inbox SET archived_at = now(), received_at = now() - interval '9999 d'")
     assert purge(site.services).events == 0
-    hear(database, datasets, event(9, 10.5))
+    record_events(database, datasets, event_about(9, 10.5))
     reevaluate_lateness(database, datasets)
     with database.transaction() as connection:
         assert [one.identity for one in events_of(connection, newer.key)] == [replaced.identity]
