@@ -84,11 +84,7 @@ class LocalBatchRunner:
     while a daemon is there to run it."""
 
     def __init__(
-        self,
-        instance: dg.DagsterInstance,
-        services: Services,
-        definitions: dg.Definitions,
-        sleep: Sleep = time.sleep,
+        self, instance: dg.DagsterInstance, services: Services, definitions: dg.Definitions, sleep: Sleep = time.sleep
     ) -> None:
         self._instance = instance
         self._services = services
