@@ -216,7 +216,7 @@ def _mask_carelessly(table: pa.Table, *arguments: Any) -> MaskingResult:
     return MaskingResult(published, honest.crosswalk, honest.measures)
 
 
-MASKER, VERIFIER = "kfm_pipelines.stages.mask.mask.mask_table", "kfm_pipelines.stages.validate.release_gates.judge_care"
+MASKER, VERIFIER = "kfm_pipelines.stages.mask.mask_table", "kfm_pipelines.stages.validate.release_gates.judge_care"
 FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
     "masker fails": (MASKER, _fail, "masking failed: RuntimeError; nothing is published"),
     "verifier fails": (VERIFIER, _fail, "the care gate failed: RuntimeError; nothing is published"),

@@ -244,8 +244,7 @@ def test_only_the_last_revision_of_a_lost_store_is_restored(published: Site, tmp
     verified = verify_key(site.services.store, trust, key)
     assert verified.failed == ()
     assert [one.found for one in verified.checks if one.note] == [
-        "2 revisions from 1 to 2 are not there: taken back, or lost with a store of which only the last revision was "
-        "restored"
+        "2 revisions from 1 to 2 are missing: withdrawn, or lost when only the last revision of a store was restored"
     ]
 
 

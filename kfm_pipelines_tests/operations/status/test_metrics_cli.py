@@ -52,7 +52,7 @@ def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
             assert 'messages_received_total{queue="q"} 5.0' in scraped(url)
             taken = kfm(environment(tmp_path), "metrics", "--serve", "--port", str(port))
             assert taken.code == 1
-            assert f"port {port} cannot be listened on" in taken.err
+            assert f"cannot listen on port {port}" in taken.err
         finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(20) == 0

@@ -57,7 +57,7 @@ def test_a_new_version_cannot_replace_the_policy_of_all_history(
         patch.setattr(inputs, "fetch", read)
         publish(site.services, dataset, [NEXT], "a-run")
     reason = "its inputs are masked by policy heritage-sites, and heritage/sites@v1-0-1 names not-sensitive"
-    assert register.reason().startswith(f"care: {KEY}: {reason}")
+    assert register.reason(NEXT).startswith(f"care: {KEY}: {reason}")
     assert register.site.tree() == before
     with pytest.raises(PolicyRefused, match=reason):
         refuse_laxer_policy(site.services, dataset, KEY)
