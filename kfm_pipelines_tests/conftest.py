@@ -88,7 +88,13 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks every test of a whole site as slow; a database alone is cheap."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "site_template" in fixtures and "database" not in fixtures:
+            item.add_marker("slow")
     items.sort(key=lambda item: not str(item.path).endswith(LONGEST))
 
 

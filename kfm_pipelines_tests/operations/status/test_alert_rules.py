@@ -16,7 +16,7 @@ from kfm_pipelines_tests.fixtures.telemetry.alert_rules import (
     needs_promtool,
 )
 
-pytestmark = needs_promtool
+pytestmark = [needs_promtool, pytest.mark.slow]
 
 FLOW = 'dataset="usgs/streamflow"'
 DROUGHT = 'dataset="drought/tribal-areas"'
