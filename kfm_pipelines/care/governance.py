@@ -198,8 +198,16 @@ class Governance:
         return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
 
     def _refuse_if_invalid(self, exemption: Exemption) -> None:
+        expected = {
+            "statement": "exemption",
+            "exemption": exemption.id,
+            "dataset": exemption.dataset,
+            "policy": exemption.policy,
+            "keys": exemption.key_prefix,
+            "until": exemption.until.isoformat(),
+        }
         try:
-            self.oversight.refuse_forged(exemption.signed, _expected_statement(exemption), f"exemption {exemption.id}")
+            self.oversight.refuse_forged(exemption.signed, expected, f"exemption {exemption.id}")
         except SignatureRefused as error:
             raise PolicyRefused(str(error)) from None
         if self.oversight.services.today() > exemption.until:
@@ -225,15 +233,3 @@ def governance_of(services: Services, dataset: Dataset) -> Governance:
 def policy_version(policy: Policy, secret: bytes) -> PolicyVersion:
     check = key_check(secret) if policy.key_id else None
     return PolicyVersion(policy.policy, policy.version, policy.digest, policy.key_id, check)
-
-
-def _expected_statement(exemption: Exemption) -> dict[str, str]:
-    """Returns the columns as the signed statement must have them."""
-    return {
-        "statement": "exemption",
-        "exemption": exemption.id,
-        "dataset": exemption.dataset,
-        "policy": exemption.policy,
-        "keys": exemption.key_prefix,
-        "until": exemption.until.isoformat(),
-    }

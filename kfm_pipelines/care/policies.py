@@ -11,7 +11,7 @@ from typing import Annotated, Self
 import rfc8785
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
 
-from kfm_pipelines.care.rules import ClassRules, Displace, Group, Sensitivity
+from kfm_pipelines.care.rules import ClassRules, Group, Sensitivity
 from kfm_pipelines.declarations import ColumnName, DeclarationModel, KeyPart
 from kfm_pipelines.declarations.dataset import Dataset, format_validation_error, read_yaml
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
@@ -118,10 +118,6 @@ class Policy(DeclarationModel):
     @property
     def review_by(self) -> date:
         return self.reviewed_on + timedelta(days=self.review_every_days)
-
-    @property
-    def displaces(self) -> bool:
-        return any(isinstance(rules.point, Displace) for rules in self.classes.values())
 
     @property
     def digest(self) -> str:

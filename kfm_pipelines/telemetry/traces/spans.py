@@ -87,10 +87,6 @@ class Spans:
     def use_tracer(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
 
-    @property
-    def is_enabled(self) -> bool:
-        return self._tracer is not None
-
     @contextmanager
     def span(
         self,
