@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from email.message import Message
 from email.parser import HeaderParser
 from functools import cache
 from importlib.metadata import Distribution, distributions, packages_distributions, version
@@ -73,7 +72,8 @@ def list_installed(found: Iterable[Distribution]) -> tuple[InstalledDistribution
     """Lists each name once, sorted; of two distributions with one name, Python imports the first."""
     installed: dict[str, InstalledDistribution] = {}
     for distribution in found:
-        stated = _read_metadata(distribution)
+        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+        stated = HeaderParser().parsestr(text.partition("\n\n")[0])  # the description below may be long
         name = normalise_name(stated.get("Name", ""))
         if name and name not in installed:
             expression = _first_line(stated.get("License-Expression"))
@@ -108,7 +108,9 @@ def listed_versions(sbom: bytes) -> Mapping[str, str]:
 def unlisted_software() -> list[str]:
     """Returns one sentence for everything installed or imported that the SBOM of this process does not list."""
     modules, owners = dict(sys.modules), _owners()
-    return find_unlisted(sbom(), distributions(), modules, owners, standard=_standard_modules(), own=PACKAGE.parent)
+    built = {name for name in modules if name.startswith("_sysconfigdata_")}  # named after the machine
+    standard = frozenset({*sys.stdlib_module_names, "__main__", "__mp_main__", *built})
+    return find_unlisted(sbom(), distributions(), modules, owners, standard=standard, own=PACKAGE.parent)
 
 
 def find_unlisted(
@@ -159,18 +161,6 @@ def _owners() -> dict[str, list[str]]:
             if len(file.parts) == 1 and file.suffix in (".so", ".pyd"):
                 owners.setdefault(file.name.partition(".")[0], []).append(distribution.name)
     return owners
-
-
-def _standard_modules() -> frozenset[str]:
-    """Returns the modules of Python itself; one is named after the machine it was built for."""
-    built = {name for name in sys.modules if name.startswith("_sysconfigdata_")}
-    return frozenset({*sys.stdlib_module_names, "__main__", "__mp_main__", *built})
-
-
-def _read_metadata(distribution: Distribution) -> Message:
-    """Parses the headers only; the description below them may be long."""
-    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-    return HeaderParser().parsestr(text.partition("\n\n")[0])
 
 
 def _component(one: InstalledDistribution) -> "Component":
