@@ -100,8 +100,7 @@ def _numbers(measures: Mapping[str, object]) -> dict[str, int | float]:
 
 
 def published_maps(services: Services, dataset: Dataset, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
-    """Returns a PNG by key, except for keys without coordinates, that are too large, that exceed the number of maps,
-    or that cannot be drawn."""
+    """Returns a PNG by key, except for keys that have no coordinates, are too large or too many, or cannot be drawn."""
     pictures: dict[bytes, bytes] = {}
     maps: dict[str, bytes] = {}
     for key, release in releases.items():

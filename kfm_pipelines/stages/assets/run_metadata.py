@@ -28,8 +28,7 @@ def log_notes(context: dg.AssetExecutionContext, batch: Batch) -> None:
 
 
 def stop_if_all_failed(context: dg.AssetExecutionContext, batch: Batch) -> None:
-    """Fails the stage in which the last key dropped out, unless some keys are merely unchanged: the last stage reports
-    those, and fails instead."""
+    """Fails the stage in which the last key dropped out, unless some keys are settled, which the last stage reports."""
     keys = context.partition_keys
     if batch.held_claims(keys):
         return
@@ -95,8 +94,7 @@ def _finding_record(key: str, finding: Finding) -> dg.TableRecord:
 
 
 def attach_care_metadata(context: dg.AssetExecutionContext, batch: Batch, key_verdicts: Sequence[KeyVerdict]) -> None:
-    """Attaches masking numbers, which Dagster plots over time, and the map that readers will see to masked keys. Both
-    come from the masked data."""
+    """Attaches masking numbers, which Dagster plots over time, and the map that readers will see to masked keys."""
     keys = list(dict.fromkeys(one.key for one in key_verdicts if one.verdict.passed and one.verdict.gate == "care"))
     previews = batch.care_previews(keys[:MAX_MAPS])
     attach_partition_metadata(context, {key: _care_metadata(preview) for key, preview in previews.items()})
