@@ -3,7 +3,6 @@
 What published nothing is hatched; an unknown amount is a question mark instead of a bar.
 """
 
-from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
@@ -36,7 +35,9 @@ def draw_chart(report: EnergyReport) -> bytes:
         figure = Figure(figsize=(8.8, 1.6 + 0.28 * len(report.lines)), facecolor="white", layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        unit, size = _unit(report.lines)
+        # The largest unit in which the largest value is at least one.
+        largest = max((line.energy.watt_seconds or 0.0 for line in report.lines), default=0.0)
+        unit, size = next(((unit, size) for unit, size in UNITS if largest >= size), UNITS[-1])
         for row, line in enumerate(report.lines):
             _draw_bar(axes, row, line, size)
         axes.set_yticks(range(len(report.lines)), [_label(line) for line in report.lines])
@@ -76,9 +77,3 @@ def _draw_legend(axes: Axes, report: EnergyReport) -> None:
         handles.append(Patch(facecolor="white", edgecolor=colour, hatch=HATCH, label=f"{method}, published nothing"))
     if handles:
         axes.figure.legend(handles=handles, loc="outside lower left", ncols=4, frameon=False)
-
-
-def _unit(lines: Sequence[ReportLine]) -> tuple[str, float]:
-    """Returns the largest unit in which the largest value is at least one."""
-    largest = max((line.energy.watt_seconds or 0.0 for line in lines), default=0.0)
-    return next(((unit, size) for unit, size in UNITS if largest >= size), UNITS[-1])

@@ -1,7 +1,4 @@
-"""Checks messages against their contracts, the JSON Schemas in resources/contracts/.
-
-Contracts are additive: unknown fields and newer minor versions pass, other major versions do not.
-"""
+"""Checks messages against the JSON Schemas in resources/contracts/; unknown fields and newer minor versions pass."""
 
 import json
 import re
@@ -58,10 +55,7 @@ def check_record_count(records: object) -> None:
 
 
 def check_contract(contract: Contract, document: object) -> None:
-    """Raises ContractBroken naming the field and what was expected.
-
-    A compiled validator decides; the one that can explain is a hundred times slower and only runs on broken documents.
-    """
+    """Raises ContractBroken naming the field. The validator that can explain is slow: it sees broken documents only."""
     if _fast_validator(contract).is_valid(document):
         return
     errors = list(islice(_explaining_validator(contract).iter_errors(document), MAX_ERRORS))
