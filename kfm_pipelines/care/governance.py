@@ -119,14 +119,13 @@ class Oversight:
     authority: Authority
 
     def sign(self, statement: dict[str, Any], private_key: Path) -> Signature:
-        """Signs for the authority. Raises SignatureRefused for a key of somebody else, and ReviewRefused for a reason
-        with coordinates, because the statement is stored and displayed."""
+        """Signs for the authority. Raises SignatureRefused for another key, ReviewRefused for places in the reason."""
         reason = str(statement.get("reason", ""))
         if redact_coordinates(reason) != reason:
             raise ReviewRefused("the reason seems to contain coordinates; many can read it, so leave them out")
         signed = sign(statement, read_private_key(private_key))
         holder = self.authority.holder_of(signed, self.services.today())
-        return Signature(signed.statement, self.authority.authority, holder, signed.key_id, signed.signature)
+        return Signature(signed.statement, signed.key_id, signed.signature, self.authority.authority, holder)
 
     def refuse_forged(self, signed: Signature, expected: Mapping[str, str], what: str) -> None:
         """Raises SignatureRefused unless the row is what was signed, by a key that is valid today. The date in the row
@@ -134,9 +133,7 @@ class Oversight:
         if any(signed.statement.get(name) != value for name, value in expected.items()):
             raise SignatureRefused(f"{what} is not what was signed")
         try:
-            self.authority.holder_of(
-                SignedStatement(signed.statement, signed.key_id, signed.signature), self.services.today()
-            )
+            self.authority.holder_of(signed, self.services.today())
         except SignatureRefused as error:
             raise SignatureRefused(f"{what} is not valid: {error}") from None
 

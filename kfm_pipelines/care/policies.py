@@ -1,7 +1,4 @@
-"""Masking policies: one reviewed YAML file each in resources/policies/.
-
-Nothing is published without a policy, under an overdue one, or under one that does not cover every column.
-"""
+"""Masking policies: one reviewed YAML file each in resources/policies/, without which nothing is published."""
 
 import hashlib
 from datetime import date, timedelta
@@ -156,8 +153,7 @@ def refuse_if_mismatched(policy: Policy, dataset: Dataset) -> None:
 
 
 def refuse_policy_change(policy: Policy, candidate: Dataset) -> None:
-    """Raises DeclarationInvalid when a candidate names another policy than the one that masks its dataset: only the
-    authority may change what is published, by a new version."""
+    """Raises DeclarationInvalid when a candidate names another policy than the one that masks its dataset."""
     if not policy.is_open and candidate.policy != policy.policy:
         raise DeclarationInvalid(
             f"{candidate.dataset}@{candidate.key.transform_version}: policy must be {policy.policy!r}; what it shows "

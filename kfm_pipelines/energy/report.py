@@ -5,7 +5,7 @@ from datetime import date
 from typing import Any
 
 from kfm_pipelines.energy.estimate import Coefficients, Energy, Method, sum_if_known
-from kfm_pipelines.energy.ledger import MonthlyTotal, coefficients_used, monthly_totals
+from kfm_pipelines.energy.ledger import coefficients_used, monthly_totals
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.config_snapshots import load_snapshot
 
@@ -110,23 +110,14 @@ def energy_report(services: Services, dataset: str | None, start: date | None, e
     if dataset is not None and not totals:
         _ = services.datasets[dataset]  # raises for a dataset that never existed
     used = coefficients_used(services.database, dataset, start, end)
-    return EnergyReport(
-        tuple(_line(one) for one in totals),
-        tuple(Coefficients.model_validate(load_snapshot(services.database, digest)) for digest in used),
-    )
-
-
-def _line(one: MonthlyTotal) -> ReportLine:
-    is_estimated = one.total.energy.method != "measured"
-    return ReportLine(
-        dataset=one.dataset or NO_DATASET,
-        month=one.month,
-        runs=one.runs,
-        keys=one.keys,
-        wasted_share=one.wasted_share,
-        energy=one.total.energy,
-        missing=tuple(USAGE_LABELS[name] for name in one.total.usage.missing) if is_estimated else (),
-    )
+    coefficients = [Coefficients.model_validate(load_snapshot(services.database, digest)) for digest in used]
+    lines = []
+    for one in totals:
+        missing = () if one.total.energy.method == "measured" else one.total.usage.missing
+        labels = tuple(USAGE_LABELS[name] for name in missing)
+        name, energy = one.dataset or NO_DATASET, one.total.energy
+        lines.append(ReportLine(name, one.month, one.runs, one.keys, one.wasted_share, energy, labels))
+    return EnergyReport(tuple(lines), tuple(coefficients))
 
 
 def _total(method: Method, lines: list[ReportLine]) -> ReportLine:

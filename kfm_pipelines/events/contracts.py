@@ -17,18 +17,9 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator, ValidationError
 
 Contract = Literal[
-    "auto-update-v1",
-    "eventbridge-s3-v0",
-    "fifo-envelope-v1",
-    "landsat-c2",
-    "nexrad-filterable",
-    "s3-envelope-v1",
-    "s3-notification-v2",
-    "s3-test-event",
-    "sentinel-1",
-    "sentinel-2",
-    "sns-notification",
-]
+    "auto-update-v1", "eventbridge-s3-v0", "fifo-envelope-v1", "landsat-c2", "nexrad-filterable", "s3-envelope-v1",
+    "s3-notification-v2", "s3-test-event", "sentinel-1", "sentinel-2", "sns-notification",
+]  # fmt: skip
 
 # Enough to choose the best one from; finding all in a hostile megabyte takes half a minute.
 MAX_ERRORS = 50

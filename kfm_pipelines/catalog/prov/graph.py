@@ -71,8 +71,7 @@ def decompress_lines(graph: bytes) -> Iterator[str]:
 
 
 def find_lines_sharing(graph: bytes, addresses: Iterable[str]) -> list[str]:
-    """Returns the lines of all documents with an object at one of these addresses, without loading the whole graph,
-    which takes a minute for ten thousand releases."""
+    """Returns the lines of documents with an object at one of these addresses, without loading all of it."""
     wanted = {f"<{address}>" for address in addresses}
     documents = set()
     for line in decompress_lines(graph):

@@ -77,8 +77,10 @@ def list_installed(found: Iterable[Distribution]) -> tuple[InstalledDistribution
         name = normalise_name(stated.get("Name", ""))
         if name and name not in installed:
             expression = _first_line(stated.get("License-Expression"))
-            field = _first_line(stated.get("License"))
-            licences = () if expression else _licences(stated.get_all("Classifier", []), field)
+            field = _first_line(stated.get("License"))  # was free text for many years, so classifiers are preferred
+            classifiers = {one for one in stated.get_all("Classifier", []) if one.startswith(_LICENCE)}
+            named = {one.rpartition(" :: ")[2] for one in classifiers} - {"OSI Approved"}
+            licences = () if expression else tuple(sorted(named)) or ((field,) if field else ())
             installed[name] = InstalledDistribution(name, stated.get("Version", ""), expression, licences)
     return tuple(installed[name] for name in sorted(installed))
 
@@ -178,12 +180,6 @@ def _component(one: InstalledDistribution) -> "Component":
         bom_ref=purl.to_string(),
         licenses=[LicenseExpression(one.expression)] if one.expression else named,
     )
-
-
-def _licences(classifiers: Iterable[str], field: str | None) -> tuple[str, ...]:
-    """Prefers classifiers to the field, which was free text for many years."""
-    named = {one.rpartition(" :: ")[2] for one in classifiers if one.startswith(_LICENCE)} - {"OSI Approved"}
-    return tuple(sorted(named)) or ((field,) if field else ())
 
 
 def _first_line(text: str | None) -> str | None:

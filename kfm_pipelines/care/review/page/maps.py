@@ -1,7 +1,4 @@
-"""Draws a map as a PNG; the same places give the same bytes.
-
-The layout is 384 CSS pixels wide, as a phone is; more pixels make it sharper, not larger.
-"""
+"""Draws a map as a PNG, laid out for the width of a phone; the same places give the same bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

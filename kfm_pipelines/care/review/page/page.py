@@ -1,7 +1,4 @@
-"""Renders the review page: one HTML file without network access or scripts.
-
-Every value is escaped, and characters that could reorder or hide text are made visible.
-"""
+"""Renders the review page: one HTML file without network access or scripts, in which no character can hide text."""
 
 import re
 import shlex
