@@ -1,8 +1,6 @@
 """The definitions that Dagster loads: assets, jobs, sensors, schedules, and the chores of a tick."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 
@@ -39,9 +37,7 @@ CHORES = Chores(
 )
 
 
-def build_definitions(
-    resources: Path | None = None, resource_overrides: Mapping[str, Any] | None = None
-) -> dg.Definitions:
+def build_definitions(resources: Path | None = None) -> dg.Definitions:
     """Builds all definitions from the declarations, without network or database."""
     folder = resources or resources_directory()
     datasets = load_datasets(folder)
@@ -69,8 +65,7 @@ def build_definitions(
             failure_sensor([*(job.name for job in jobs), *(job.name for job in others)]),
         ],
         schedules=[purge_schedule, provenance_schedule, *scan_schedules, snapshot_schedule, late_lane_schedule],
-        resources={"services": services, "handoffs": ParquetHandoffs(services=services)}
-        | dict(resource_overrides or {}),
+        resources={"services": services, "handoffs": ParquetHandoffs(services=services)},
         # Five short steps over one batch: a process for each would cost more than the work.
         executor=dg.in_process_executor,
     )

@@ -1,7 +1,4 @@
-"""The shared infrastructure of a process: settings, database, store, queues, declarations, telemetry.
-
-What belongs to one package, such as policies or signing keys, is opened by that package.
-"""
+"""The shared infrastructure of a process. What belongs to one package, such as signing keys, is opened there."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""Typed settings, read from the environment once, at the edge.
-
-The endpoint, region and credentials of AWS are left to boto3 and its usual variables.
-"""
+"""Typed settings, read from the environment once, at the edge. Those of AWS are left to boto3 and its variables."""
 
 import os
 import re
@@ -80,12 +77,11 @@ class LogSettings:
     secrets: tuple[str, ...] = field(repr=False)  # withheld from every line
 
 
-def load_log_settings(environ: Mapping[str, str] | None = None) -> LogSettings:
-    env = os.environ if environ is None else environ
+def load_log_settings() -> LogSettings:
+    env = os.environ
     secrets = _secrets(env.get("KFM_POSTGRES_URL") or "", _care_keys(env))
-    return LogSettings(
-        home_directory(env) / TELEMETRY_FOLDER, _choice(env, "KFM_LOG_LEVEL", LOG_LEVELS, "info"), secrets
-    )
+    level = _choice(env, "KFM_LOG_LEVEL", LOG_LEVELS, "info")
+    return LogSettings(home_directory(env) / TELEMETRY_FOLDER, level, secrets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +107,13 @@ def home_directory(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("KFM_HOME") or ".kfm").expanduser().absolute()
 
 
-def resources_directory(environ: Mapping[str, str] | None = None) -> Path:
+def resources_directory(env: Mapping[str, str] = os.environ) -> Path:
     """Returns KFM_RESOURCES, or the reviewed files that came with the code."""
-    return _optional_path(os.environ if environ is None else environ, "KFM_RESOURCES") or shipped_path("resources")
+    return _optional_path(env, "KFM_RESOURCES") or shipped_path("resources")
 
 
-def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
+def load_settings(env: Mapping[str, str] = os.environ) -> Settings:
     """Reads the settings. Raises SettingsInvalid naming the variable and what it must be."""
-    env = os.environ if environ is None else environ
     home = home_directory(env)
     return Settings(
         postgres_url=_postgres_url(env),
@@ -217,8 +212,7 @@ def _collector(env: Mapping[str, str], signal: str) -> str | None:
     return f"{url.rstrip('/')}/v1/{signal}" if url and name == shared else url or None
 
 
-def metrics_port(environ: Mapping[str, str] | None = None) -> int | None:
-    env = os.environ if environ is None else environ
+def metrics_port(env: Mapping[str, str] = os.environ) -> int | None:
     return _optional_number(env, "KFM_METRICS_PORT", at_least=1, at_most=65_535)
 
 

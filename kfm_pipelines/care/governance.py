@@ -119,14 +119,13 @@ class Oversight:
     authority: Authority
 
     def sign(self, statement: dict[str, Any], private_key: Path) -> Signature:
-        """Signs for the authority. Raises SignatureRefused for a key of somebody else, and ReviewRefused for a reason
-        with coordinates, because the statement is stored and displayed."""
+        """Signs for the authority. Raises SignatureRefused for another key, ReviewRefused for places in the reason."""
         reason = str(statement.get("reason", ""))
         if redact_coordinates(reason) != reason:
             raise ReviewRefused("the reason seems to contain coordinates; many can read it, so leave them out")
         signed = sign(statement, read_private_key(private_key))
         holder = self.authority.holder_of(signed, self.services.today())
-        return Signature(signed.statement, self.authority.authority, holder, signed.key_id, signed.signature)
+        return Signature(signed.statement, signed.key_id, signed.signature, self.authority.authority, holder)
 
     def refuse_forged(self, signed: Signature, expected: Mapping[str, str], what: str) -> None:
         """Raises SignatureRefused unless the row is what was signed, by a key that is valid today. The date in the row
@@ -134,9 +133,7 @@ class Oversight:
         if any(signed.statement.get(name) != value for name, value in expected.items()):
             raise SignatureRefused(f"{what} is not what was signed")
         try:
-            self.authority.holder_of(
-                SignedStatement(signed.statement, signed.key_id, signed.signature), self.services.today()
-            )
+            self.authority.holder_of(signed, self.services.today())
         except SignatureRefused as error:
             raise SignatureRefused(f"{what} is not valid: {error}") from None
 
@@ -198,8 +195,16 @@ class Governance:
         return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
 
     def _refuse_if_invalid(self, exemption: Exemption) -> None:
+        expected = {
+            "statement": "exemption",
+            "exemption": exemption.id,
+            "dataset": exemption.dataset,
+            "policy": exemption.policy,
+            "keys": exemption.key_prefix,
+            "until": exemption.until.isoformat(),
+        }
         try:
-            self.oversight.refuse_forged(exemption.signed, _expected_statement(exemption), f"exemption {exemption.id}")
+            self.oversight.refuse_forged(exemption.signed, expected, f"exemption {exemption.id}")
         except SignatureRefused as error:
             raise PolicyRefused(str(error)) from None
         if self.oversight.services.today() > exemption.until:
@@ -225,15 +230,3 @@ def governance_of(services: Services, dataset: Dataset) -> Governance:
 def policy_version(policy: Policy, secret: bytes) -> PolicyVersion:
     check = key_check(secret) if policy.key_id else None
     return PolicyVersion(policy.policy, policy.version, policy.digest, policy.key_id, check)
-
-
-def _expected_statement(exemption: Exemption) -> dict[str, str]:
-    """Returns the columns as the signed statement must have them."""
-    return {
-        "statement": "exemption",
-        "exemption": exemption.id,
-        "dataset": exemption.dataset,
-        "policy": exemption.policy,
-        "keys": exemption.key_prefix,
-        "until": exemption.until.isoformat(),
-    }

@@ -1,7 +1,4 @@
-"""Masking policies: one reviewed YAML file each in resources/policies/.
-
-Nothing is published without a policy, under an overdue one, or under one that does not cover every column.
-"""
+"""Masking policies: one reviewed YAML file each in resources/policies/, without which nothing is published."""
 
 import hashlib
 from datetime import date, timedelta
@@ -11,7 +8,7 @@ from typing import Annotated, Self
 import rfc8785
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
 
-from kfm_pipelines.care.rules import ClassRules, Displace, Group, Sensitivity
+from kfm_pipelines.care.rules import ClassRules, Group, Sensitivity
 from kfm_pipelines.declarations import ColumnName, DeclarationModel, KeyPart
 from kfm_pipelines.declarations.dataset import Dataset, format_validation_error, read_yaml
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
@@ -120,10 +117,6 @@ class Policy(DeclarationModel):
         return self.reviewed_on + timedelta(days=self.review_every_days)
 
     @property
-    def displaces(self) -> bool:
-        return any(isinstance(rules.point, Displace) for rules in self.classes.values())
-
-    @property
     def digest(self) -> str:
         return hashlib.sha256(rfc8785.dumps(self.model_dump(mode="json"))).hexdigest()
 
@@ -160,8 +153,7 @@ def refuse_if_mismatched(policy: Policy, dataset: Dataset) -> None:
 
 
 def refuse_policy_change(policy: Policy, candidate: Dataset) -> None:
-    """Raises DeclarationInvalid when a candidate names another policy than the one that masks its dataset: only the
-    authority may change what is published, by a new version."""
+    """Raises DeclarationInvalid when a candidate names another policy than the one that masks its dataset."""
     if not policy.is_open and candidate.policy != policy.policy:
         raise DeclarationInvalid(
             f"{candidate.dataset}@{candidate.key.transform_version}: policy must be {policy.policy!r}; what it shows "

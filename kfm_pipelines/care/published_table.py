@@ -12,12 +12,12 @@ def published_table(dataset: Dataset, policy: Policy) -> Table:
     if policy.is_open:
         return dataset.table
     table = dataset.table
+    places = (table.longitude_column, table.latitude_column, table.geometry_column)
     columns = [
         Column(name=RECORD, type="int64", nullable=False, description="Number of the row in this release, no more"),
-        *_class_column(dataset, policy),
+        *([table.column(policy.class_column).model_copy(update={"source": None})] if policy.class_column else []),
         Column(name=CELL, type="string", nullable=True, description="H3 cell the place lies in", holds="place"),
-        *(_nullable(table.column(name)) for name in (table.longitude_column, table.latitude_column) if name),
-        *(_nullable(table.column(name)) for name in (table.geometry_column,) if name),
+        *(_nullable(table.column(name)) for name in places if name),
         Column(
             name=UNCERTAINTY,
             type="float64",
@@ -46,12 +46,6 @@ def published_table(dataset: Dataset, policy: Policy) -> Table:
         geometry_column=table.geometry_column,
         columns=columns,
     )
-
-
-def _class_column(dataset: Dataset, policy: Policy) -> list[Column]:
-    if policy.class_column is None:
-        return []
-    return [dataset.table.column(policy.class_column).model_copy(update={"source": None})]
 
 
 def _nullable(column: Column) -> Column:

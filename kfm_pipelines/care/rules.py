@@ -1,7 +1,4 @@
-"""Masking rules: each method with its parameters, and which sensitivity class may use which.
-
-`masks` applies them, `verifier` checks the result.
-"""
+"""Masking rules, which `masks` applies and `verifier` checks: each method, and which sensitivity class may use it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
@@ -30,8 +27,7 @@ class Generalise(DeclarationModel):
 
 
 class Displace(DeclarationModel):
-    """The point is moved by an angle and a distance derived from the secret. Other methods are nearly always better, so
-    this one needs a reason."""
+    """The point is moved by an angle and a distance derived from the secret; other methods are nearly always better."""
 
     method: Literal["displace"]
     min_m: Annotated[float, Field(gt=0)]

@@ -8,7 +8,7 @@ import binascii
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,19 +99,15 @@ def _signed_bytes(statement: Mapping[str, Any]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(SignedStatement):
     """A statement as stored: with its signer and their authority."""
 
-    statement: Mapping[str, Any]
     authority: str
     holder: str
-    key_id: str
-    signature: str
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "Signature":
-        return cls(row["statement"], row["authority"], row["holder"], row["key_id"], row["signature"])
+        return cls(**{one.name: row[one.name] for one in fields(cls)})
 
     def as_row(self) -> dict[str, object]:
-        names = ("authority", "holder", "key_id", "signature")
-        return {"statement": jsonb(dict(self.statement)), **{name: getattr(self, name) for name in names}}
+        return {**asdict(self), "statement": jsonb(dict(self.statement))}

@@ -8,7 +8,7 @@ from kfm_pipelines.care.signatures import Signature
 from kfm_pipelines.errors import PolicyRefused, ReviewRefused
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
-from kfm_pipelines.state.database import Connection, Database, Row
+from kfm_pipelines.state.database import Connection, Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,8 @@ def exemptions_of(database: Database, dataset: str | None = None) -> list[Exempt
         """,
         {"dataset": dataset},
     )
-    return [_exemption(row) for row in rows]
+    columns = ("id", "dataset", "policy", "key_prefix", "until", "at", "ended_at")
+    return [Exemption(**{name: row[name] for name in columns}, signed=Signature.from_row(row)) for row in rows]
 
 
 def read_exemption(database: Database, identifier: str) -> Exemption:
@@ -84,11 +85,6 @@ def read_exemption(database: Database, identifier: str) -> Exemption:
         if exemption.id == identifier:
             return exemption
     raise ReviewRefused(f"there is no exemption {identifier[:80]!r}")
-
-
-def _exemption(row: Row) -> Exemption:
-    columns = ("id", "dataset", "policy", "key_prefix", "until", "at", "ended_at")
-    return Exemption(**{name: row[name] for name in columns}, signed=Signature.from_row(row))
 
 
 def _audit(connection: Connection, action: Action, exemption: Exemption, signed: Signature) -> None:

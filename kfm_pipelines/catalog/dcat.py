@@ -86,17 +86,17 @@ def page_dcat(series: Series, page: str, files: Sequence[PublishedKey]) -> bytes
 
 
 def _series(series: Series) -> Node:
-    dataset = series.dataset
-    declared = dataset.extent
-    box = series.bbox or ((declared.west, declared.south, declared.east, declared.north) if declared else None)
+    dataset, window = series.dataset, _WINDOWS[series.dataset.key.window]
+    cadence = _CADENCES.get(dataset.tags.get("cadence", ""), window)  # a weekly map may be valid for one day
+    box = series.bbox or (dataset.extent.box if dataset.extent else None)
     return {
         **_common_fields(dataset, series.policy, masked=series.masked),
         "@id": _dataset_id(dataset),
         "@type": ["dcat:Dataset", "dcat:DatasetSeries"],
         "dcterms:title": dataset.title,
         "dcterms:identifier": dataset.dataset,
-        "dcterms:accrualPeriodicity": f"R/{_cadence(dataset)}",
-        "dcat:temporalResolution": {"@type": "xsd:duration", "@value": _WINDOWS[dataset.key.window]},
+        "dcterms:accrualPeriodicity": f"R/{cadence}",
+        "dcat:temporalResolution": {"@type": "xsd:duration", "@value": window},
         "dcterms:temporal": _period(series.starts, series.ends),
         **({"dcterms:spatial": _location(box)} if box else {}),
         "dcat:version": dataset.key.transform_version,
@@ -212,11 +212,6 @@ def _location(box: BBox) -> Node:
     west, south, east, north = box
     ring = ", ".join(f"{x} {y}" for x, y in ((west, south), (east, south), (east, north), (west, north), (west, south)))
     return {"@type": "dcterms:Location", "dcat:bbox": {"@type": "geo:wktLiteral", "@value": f"POLYGON(({ring}))"}}
-
-
-def _cadence(dataset: Dataset) -> str:
-    """The tag wins over the window: a weekly map may be valid for one day."""
-    return _CADENCES.get(dataset.tags.get("cadence", ""), _WINDOWS[dataset.key.window])
 
 
 def _dataset_id(dataset: Dataset) -> str:

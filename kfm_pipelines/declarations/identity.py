@@ -45,6 +45,10 @@ class Extent(DeclarationModel):
             raise ValueError("west must be less than east, and south less than north")
         return self
 
+    @property
+    def box(self) -> BBox:
+        return (self.west, self.south, self.east, self.north)
+
 
 class Sovereignty(DeclarationModel):
     """The nations the data belongs to, and the notice that every reader sees."""

@@ -97,7 +97,11 @@ def declared_schema(table: Table) -> "pa.Schema":
     """Returns the Arrow schema, with units and descriptions as field metadata."""
     import pyarrow as pa
 
-    return pa.schema([_field(column) for column in table.columns])
+    fields = []
+    for column in table.columns:
+        metadata = {"description": column.description} | ({"unit": column.unit} if column.unit else {})
+        fields.append(pa.field(column.name, arrow_type(column.type), nullable=column.nullable, metadata=metadata))
+    return pa.schema(fields)
 
 
 def unit_of(field: "pa.Field") -> str | None:
@@ -118,12 +122,3 @@ def arrow_type(name: ColumnType) -> "pa.DataType":
         "geometry": pa.binary(),
     }
     return types[name]
-
-
-def _field(column: Column) -> "pa.Field":
-    import pyarrow as pa
-
-    metadata = {"description": column.description}
-    if column.unit:
-        metadata["unit"] = column.unit
-    return pa.field(column.name, arrow_type(column.type), nullable=column.nullable, metadata=metadata)

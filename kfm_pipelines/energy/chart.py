@@ -3,15 +3,18 @@
 What published nothing is hatched; an unknown amount is a question mark instead of a bar.
 """
 
-from collections.abc import Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from kfm_pipelines.energy.estimate import Method
 from kfm_pipelines.energy.report import EnergyReport, ReportLine, format_number
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Distinguishable with any colour vision, and in grey by their darkness.
 COLOURS: dict[Method, str] = {"measured": "#004d80", "estimated": "#e69f00", "unknown": "#4b5866"}
@@ -28,15 +31,13 @@ UNITS = (("kWh", 3_600_000.0), ("Wh", 3600.0), ("Ws", 1.0))
 
 def draw_chart(report: EnergyReport) -> bytes:
     """Returns a PNG of a report that has lines."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     with rc_context(STYLE):
         figure = Figure(figsize=(8.8, 1.6 + 0.28 * len(report.lines)), facecolor="white", layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        unit, size = _unit(report.lines)
+        # The largest unit in which the largest value is at least one.
+        largest = max((line.energy.watt_seconds or 0.0 for line in report.lines), default=0.0)
+        unit, size = next(((unit, size) for unit, size in UNITS if largest >= size), UNITS[-1])
         for row, line in enumerate(report.lines):
             _draw_bar(axes, row, line, size)
         axes.set_yticks(range(len(report.lines)), [_label(line) for line in report.lines])
@@ -50,7 +51,7 @@ def draw_chart(report: EnergyReport) -> bytes:
     return buffer.getvalue()
 
 
-def _draw_bar(axes: "Axes", row: int, line: ReportLine, size: float) -> None:
+def _draw_bar(axes: Axes, row: int, line: ReportLine, size: float) -> None:
     colour = COLOURS[line.energy.method]
     if line.energy.watt_seconds is None:
         axes.annotate("?", (0, row), (3, 0), textcoords="offset points", va="center", weight="bold", color=colour)
@@ -68,10 +69,7 @@ def _label(line: ReportLine) -> str:
     return f"{name}  {line.month:%Y-%m}  {line.energy.method}" if line.month else name
 
 
-def _draw_legend(axes: "Axes", report: EnergyReport) -> None:
-    from matplotlib.artist import Artist
-    from matplotlib.patches import Patch
-
+def _draw_legend(axes: Axes, report: EnergyReport) -> None:
     handles: list[Artist] = []
     for method in (method for method in report.methods if method != "unknown"):
         colour = COLOURS[method]
@@ -79,9 +77,3 @@ def _draw_legend(axes: "Axes", report: EnergyReport) -> None:
         handles.append(Patch(facecolor="white", edgecolor=colour, hatch=HATCH, label=f"{method}, published nothing"))
     if handles:
         axes.figure.legend(handles=handles, loc="outside lower left", ncols=4, frameon=False)
-
-
-def _unit(lines: Sequence[ReportLine]) -> tuple[str, float]:
-    """Returns the largest unit in which the largest value is at least one."""
-    largest = max((line.energy.watt_seconds or 0.0 for line in lines), default=0.0)
-    return next(((unit, size) for unit, size in UNITS if largest >= size), UNITS[-1])

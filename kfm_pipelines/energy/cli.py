@@ -45,8 +45,9 @@ def report(
     """
     if first and last and last < first:
         raise click.UsageError(f"--to {last:%Y-%m} is before --from {first:%Y-%m}")
+    after = last.replace(year=last.year + last.month // 12, month=last.month % 12 + 1) if last else None
     with open_services() as services:
-        found = energy_report(services, dataset, first, _month_after(last) if last else None)
+        found = energy_report(services, dataset, first, after)
 
     def display() -> None:
         if found.lines:
@@ -99,7 +100,3 @@ def _format_filter(dataset: str | None, first: datetime | None, last: datetime |
     start = f" from {first:%Y-%m}" if first else ""
     end = f" to {last:%Y-%m}" if last else ""
     return f"{name}{start}{end}" or " yet"
-
-
-def _month_after(month: datetime) -> datetime:
-    return month.replace(year=month.year + month.month // 12, month=month.month % 12 + 1)

@@ -12,7 +12,7 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.energy.estimate import Energy, coefficients_digest, coefficients_of, energy_of
+from kfm_pipelines.energy.estimate import Energy, coefficients_digest, coefficients_of, energy_of, sum_if_known
 from kfm_pipelines.energy.ledger import EnergyEntry, record_entries, record_lost_stages
 from kfm_pipelines.energy.meter import Meter, Usage
 from kfm_pipelines.services import Services
@@ -39,7 +39,9 @@ def emit_costs(services: Services, entries: Sequence[EnergyEntry]) -> None:
 def _emit_stage_costs(services: Services, stage: str, method: str, entries: Sequence[EnergyEntry]) -> None:
     telemetry, first = services.telemetry, entries[0]
     dataset = first.dataset or ""
-    watt_seconds, grams, dollars = (_sum(entries, name) for name in ("watt_seconds", "carbon_grams", "cost_usd"))
+    watt_seconds = sum_if_known(entry.energy.watt_seconds for entry in entries)
+    grams = sum_if_known(entry.energy.carbon_grams for entry in entries)
+    dollars = sum_if_known(entry.energy.cost_usd for entry in entries)
     if watt_seconds is not None and grams is not None:
         telemetry.metrics.count("event_worker_energy_ws", watt_seconds, method=method)
         telemetry.metrics.count("event_worker_carbon_g", grams, method=method)
@@ -64,12 +66,6 @@ def _emit_stage_costs(services: Services, stage: str, method: str, entries: Sequ
     grid = coefficients_of(services).grid.model_dump(include={"value", "unit", "source", "year", "region"})
     carbon = {"carbon_g": grams, "co2e_kg": None if grams is None else grams / 1000, "grid": grid}
     telemetry.records.write("carbon-v2", {**common, **carbon})
-
-
-def _sum(entries: Sequence[EnergyEntry], name: str) -> float | None:
-    """Returns None if any value is unknown."""
-    values = [getattr(entry.energy, name) for entry in entries]
-    return None if any(value is None for value in values) else float(sum(values))
 
 
 @dataclass(frozen=True, slots=True)

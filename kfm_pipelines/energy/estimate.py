@@ -4,6 +4,7 @@ What could not be measured is unknown (None), never zero.
 """
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -54,8 +55,7 @@ class Coefficients(DeclarationModel):
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """The cost of a piece of work. `method` is about the energy: `measured` by the counters of the whole machine, or
-    `estimated` from what was used. Carbon and money are always estimated."""
+    """The cost of a piece of work. `method` is about the energy; carbon and money are always estimated."""
 
     method: Method
     watt_seconds: float | None
@@ -72,6 +72,11 @@ class Energy:
 
 
 UNKNOWN = Energy("unknown", None, None, None)
+
+
+def sum_if_known(values: Iterable[float | None]) -> float | None:
+    known = list(values)
+    return None if None in known else float(sum(value for value in known if value is not None))
 
 
 def load_coefficients(resources: Path) -> Coefficients:

@@ -58,8 +58,7 @@ def record_entries(database: Database, entries: Sequence[EnergyEntry], coefficie
 
 
 def record_lost_stages(database: Database, key: str, dataset: str, coefficients: str) -> None:
-    """Records an unknown cost for every stage that a dead run began for this key and did not record. A run records a
-    stage when it ends; a key that awaits review has been recorded."""
+    """Records an unknown cost for every stage that a dead run began for this key and did not record at its end."""
     database.execute(
         """
         INSERT INTO kfm.energy (run_id, dataset, key, epoch, replay, stage, method, coefficients)

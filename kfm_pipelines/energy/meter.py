@@ -31,10 +31,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was measured. None means unknown, and makes every sum unknown.
-
-    `bytes_read` and `bytes_written` are those of files and S3, `network_bytes` those of S3 alone. `watt_seconds` are
-    those of the whole machine."""
+    """What was measured. None means unknown, and makes every sum unknown. `bytes_read` and `bytes_written` are those of
+    files and S3, `network_bytes` those of S3 alone, and `watt_seconds` those of the whole machine."""
 
     wall_seconds: float | None
     cpu_seconds: float | None
@@ -62,8 +60,7 @@ class Usage:
 
 
 class Meter:
-    """Measures from its creation until it is read. Cheap: it is read before and after every stage of every key.
-    Invalid after a fork."""
+    """Measures from its creation until it is read. Cheap: every stage of every key has one. Invalid after a fork."""
 
     def __init__(self) -> None:
         self._started = self._sampled = time.monotonic()
@@ -143,8 +140,7 @@ def _memory_bytes() -> int | None:
 
 
 def _file_bytes() -> tuple[int | None, int | None]:
-    """Returns the bytes read and written by this process and its ended children, without sockets; None on systems that
-    do not count them."""
+    """Returns the bytes this process and its ended children read and wrote, without sockets; None where not counted."""
     try:
         counters = _process().io_counters()
         return counters.read_chars, counters.write_chars

@@ -1,12 +1,11 @@
 """The energy ledger by dataset and month, as values and as the rows of a table."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from kfm_pipelines.energy.estimate import Coefficients, Energy, Method
-from kfm_pipelines.energy.ledger import MonthlyTotal, coefficients_used, monthly_totals
+from kfm_pipelines.energy.estimate import Coefficients, Energy, Method, sum_if_known
+from kfm_pipelines.energy.ledger import coefficients_used, monthly_totals
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.config_snapshots import load_snapshot
 
@@ -111,33 +110,24 @@ def energy_report(services: Services, dataset: str | None, start: date | None, e
     if dataset is not None and not totals:
         _ = services.datasets[dataset]  # raises for a dataset that never existed
     used = coefficients_used(services.database, dataset, start, end)
-    return EnergyReport(
-        tuple(_line(one) for one in totals),
-        tuple(Coefficients.model_validate(load_snapshot(services.database, digest)) for digest in used),
-    )
-
-
-def _line(one: MonthlyTotal) -> ReportLine:
-    is_estimated = one.total.energy.method != "measured"
-    return ReportLine(
-        dataset=one.dataset or NO_DATASET,
-        month=one.month,
-        runs=one.runs,
-        keys=one.keys,
-        wasted_share=one.wasted_share,
-        energy=one.total.energy,
-        missing=tuple(USAGE_LABELS[name] for name in one.total.usage.missing) if is_estimated else (),
-    )
+    coefficients = [Coefficients.model_validate(load_snapshot(services.database, digest)) for digest in used]
+    lines = []
+    for one in totals:
+        missing = () if one.total.energy.method == "measured" else one.total.usage.missing
+        labels = tuple(USAGE_LABELS[name] for name in missing)
+        name, energy = one.dataset or NO_DATASET, one.total.energy
+        lines.append(ReportLine(name, one.month, one.runs, one.keys, one.wasted_share, energy, labels))
+    return EnergyReport(tuple(lines), tuple(coefficients))
 
 
 def _total(method: Method, lines: list[ReportLine]) -> ReportLine:
     energy = Energy(
         method,
-        _sum(line.energy.watt_seconds for line in lines),
-        _sum(line.energy.carbon_grams for line in lines),
-        _sum(line.energy.cost_usd for line in lines),
+        sum_if_known(line.energy.watt_seconds for line in lines),
+        sum_if_known(line.energy.carbon_grams for line in lines),
+        sum_if_known(line.energy.cost_usd for line in lines),
     )
-    wasted = _sum(
+    wasted = sum_if_known(
         None if line.wasted_share is None else line.wasted_share * (line.energy.watt_seconds or 0) for line in lines
     )
     share = wasted / energy.watt_seconds if wasted is not None and energy.watt_seconds else None
@@ -145,17 +135,12 @@ def _total(method: Method, lines: list[ReportLine]) -> ReportLine:
     return ReportLine("all", None, None, None, share, energy, missing)
 
 
-def _sum(parts: Iterable[float | None]) -> float | None:
-    known = list(parts)
-    return None if None in known else sum(part for part in known if part is not None)
-
-
-def format_number(value: float | None, digits: int = 3) -> str:
-    """Formats with this many significant digits and without an exponent."""
+def format_number(value: float | None) -> str:
+    """Formats with three significant digits and without an exponent."""
     if value is None:
         return "unknown"
     if value == 0:
         return "0"
-    rounded = float(f"{value:.{digits}g}")
+    rounded = float(f"{value:.3g}")
     exponent = int(f"{abs(rounded):e}".partition("e")[2])
-    return f"{rounded:,.{max(0, digits - 1 - exponent)}f}"
+    return f"{rounded:,.{max(0, 2 - exponent)}f}"

@@ -27,7 +27,8 @@ def read_body(text: str | bytes) -> object:
     except json.JSONDecodeError as error:
         near = quote_value(decoded[max(error.pos - 20, 0) : error.pos + 20])
         raise BodyUnreadable(f"message is not JSON: {error.msg} at character {error.pos}, near {near}") from None
-    if _needs_deep_check(decoded):
+    # Walking a document costs more than reading it, and few can break a limit.
+    if decoded.count("{") + decoded.count("[") > MAX_DEPTH or _ESCAPED_SURROGATE.search(decoded):
         _check_depth_and_text(document)
     return document
 
@@ -72,11 +73,6 @@ def _parse_int(digits: str) -> int:
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_build_object, parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_int
 )
-
-
-def _needs_deep_check(decoded: str) -> bool:
-    """Saves walking most documents, which costs more than reading them: few can break a limit."""
-    return decoded.count("{") + decoded.count("[") > MAX_DEPTH or bool(_ESCAPED_SURROGATE.search(decoded))
 
 
 def _check_depth_and_text(document: object) -> None:

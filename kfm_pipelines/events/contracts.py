@@ -1,7 +1,4 @@
-"""Checks messages against their contracts, the JSON Schemas in resources/contracts/.
-
-Contracts are additive: unknown fields and newer minor versions pass, other major versions do not.
-"""
+"""Checks messages against the JSON Schemas in resources/contracts/; unknown fields and newer minor versions pass."""
 
 import json
 import re
@@ -20,18 +17,9 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator, ValidationError
 
 Contract = Literal[
-    "auto-update-v1",
-    "eventbridge-s3-v0",
-    "fifo-envelope-v1",
-    "landsat-c2",
-    "nexrad-filterable",
-    "s3-envelope-v1",
-    "s3-notification-v2",
-    "s3-test-event",
-    "sentinel-1",
-    "sentinel-2",
-    "sns-notification",
-]
+    "auto-update-v1", "eventbridge-s3-v0", "fifo-envelope-v1", "landsat-c2", "nexrad-filterable", "s3-envelope-v1",
+    "s3-notification-v2", "s3-test-event", "sentinel-1", "sentinel-2", "sns-notification",
+]  # fmt: skip
 
 # Enough to choose the best one from; finding all in a hostile megabyte takes half a minute.
 MAX_ERRORS = 50
@@ -58,10 +46,7 @@ def check_record_count(records: object) -> None:
 
 
 def check_contract(contract: Contract, document: object) -> None:
-    """Raises ContractBroken naming the field and what was expected.
-
-    A compiled validator decides; the one that can explain is a hundred times slower and only runs on broken documents.
-    """
+    """Raises ContractBroken naming the field. The validator that can explain is slow: it sees broken documents only."""
     if _fast_validator(contract).is_valid(document):
         return
     errors = list(islice(_explaining_validator(contract).iter_errors(document), MAX_ERRORS))

@@ -63,13 +63,8 @@ def resolve_event(notice: Notice, datasets: Datasets) -> IngestEvent:
 
 
 def key_of(dataset: Dataset, window: Window) -> CanonicalKey:
-    return CanonicalKey(
-        source=dataset.key.source,
-        aoi=dataset.key.aoi,
-        h3_res=dataset.key.h3_res,
-        time_window=window.label,
-        transform_version=dataset.key.transform_version,
-    )
+    fixed = dataset.key
+    return CanonicalKey(fixed.source, fixed.aoi, fixed.h3_res, window.label, fixed.transform_version)
 
 
 def _resolve_object(notice: PayloadNotice, datasets: Datasets) -> ObjectNotice:
@@ -144,24 +139,19 @@ def _partition_of(notice: ObjectNotice, dataset: Dataset) -> str:
 
 
 def _window_of(notice: ObjectNotice, dataset: Dataset) -> Window:
-    if notice.granule_start is None:
+    start, end = notice.granule_start, notice.granule_end
+    if start is None:
         return _window_from_path(notice, dataset)
     try:
-        window = window_of(notice.granule_start, dataset.key.window)
+        window = window_of(start, dataset.key.window)
     except ValueError as error:
         raise ContractBroken(f"granule_start has no window: {error}") from None
-    _check_granule(notice.granule_start, notice.granule_end, window)
-    return window
-
-
-def _check_granule(start: datetime, end: datetime | None, window: Window) -> None:
-    if end is None:
-        return
-    if end < start:
+    if end is not None and end < start:
         raise ContractBroken(f"granule_end {end.isoformat()} is before granule_start {start.isoformat()}")
     # Producers write the end inclusive (03:59:59) or exclusive (04:00:00); neither reaches into the next window.
-    if end > window.end:
+    if end is not None and end > window.end:
         raise ContractBroken(f"the granule ends at {end.isoformat()}, beyond its window {window.label}")
+    return window
 
 
 def _window_from_path(notice: ObjectNotice, dataset: Dataset) -> Window:

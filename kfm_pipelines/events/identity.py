@@ -24,10 +24,7 @@ def s3_object_identity(bucket: str, key: str, etag: str | None, version_id: str 
 def s3_removal_identity(
     bucket: str, key: str, version_id: str | None, sequencer: str | None, event_time: datetime
 ) -> str:
-    """Identifies one removal of one S3 object by its sequencer, since a removal has no content.
-
-    The time is used only without a sequencer, because message shapes round it differently.
-    """
+    """Identifies one removal by its sequencer; only without one by its time, which message shapes round differently."""
     fields = ["kfm-s3-removal-1", bucket, key, normalise_version_id(version_id), sequencer or None]
     when = event_time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     return _digest(fields if sequencer else [*fields, when])
@@ -45,10 +42,7 @@ def dedupe_key_identities(event_source: str, dedupe_key: str, count: int) -> lis
 
 
 def feed_identities(document: Mapping[str, Any], count: int) -> list[str]:
-    """Identifies the records of a message by its whole body, numbered from 0 when there are several.
-
-    The body is hashed once, because a large message may hold thousands of records.
-    """
+    """Identifies the records of a message by its whole body, hashed once, and numbered from 0 if there are several."""
     body = hashlib.sha256(b'["kfm-feed-body-1",' + canonical_json(document))
     endings = [b"]"] if count == 1 else [b",%d]" % record for record in range(count)]
     return [_extend_digest(body, ending) for ending in endings]

@@ -26,8 +26,7 @@ def refuse_unless_wgs84(data: bytes, name: str) -> None:
 
 
 def read_reference_systems(data: bytes) -> list[str | None]:
-    """Returns every system the file names, such as `EPSG:4326`, or None for one without such a name. Raises ValueError
-    or RecursionError when the metadata cannot be read."""
+    """Returns every system the file names, such as `EPSG:4326`, or None. Raises ValueError or RecursionError."""
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(io.BytesIO(data))

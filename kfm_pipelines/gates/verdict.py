@@ -147,8 +147,7 @@ def count_true(condition: "pa.ChunkedArray | pa.Array") -> int:
 
 
 def format_sample(subject: TableSubject, wrong: "pa.ChunkedArray | pa.Array", *columns: str) -> str:
-    """Formats primary key and these columns of the first rows where `wrong` is true, without place columns. Returns
-    nothing where the subject may not be sampled."""
+    """Formats keys and these columns of the first wrong rows, without places; nothing if it may not be sampled."""
     import pyarrow.compute as pc
 
     if not subject.may_sample:

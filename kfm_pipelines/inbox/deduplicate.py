@@ -91,8 +91,7 @@ def count_collisions(deliveries: Sequence[Delivery], events: Sequence[DistinctEv
 
 
 def assign_to_queue(connection: Connection, queue: str, events: Sequence[DistinctEvent]) -> list[DistinctEvent]:
-    """Moves events from the bucket listing to the queue, as if they had arrived now. Returns those that no run has
-    started with."""
+    """Moves events from the bucket listing to the queue, as if they came now. Returns those that no run has started."""
     rows = connection.execute(
         """
         UPDATE kfm.inbox i SET queue = %(queue)s, ready_at = NULL, trace = arrived.trace, sent_at = arrived.sent_at,
@@ -148,8 +147,8 @@ def _insert(connection: Connection, queue: str, events: Sequence[DistinctEvent])
 
 
 def _update_positions(connection: Connection, events: Sequence[DistinctEvent]) -> set[str]:
-    """Moves known events to their later position and earlier making. Returns identities of events that share their
-    object with others: moving the only event about an object changes nothing."""
+    """Moves known events to their later position and earlier making. Returns those that share their object with others:
+    moving the only event about an object changes nothing."""
     if not events:
         return set()
     once = {one.event.identity: one for one in events}

@@ -25,7 +25,9 @@ def read_message(message: Message, datasets: Datasets) -> Delivery:
     try:
         _check_uniqueness(message)
         notices = normalise(message.body)
-        _check_total_size(len(notices), len(body))
+        if len(notices) * len(body) > MAX_CHARACTERS:  # each event is stored with its whole message
+            sizes = f"{len(notices)} records in {len(body)} characters"
+            raise ContractBroken(f"message has {sizes}; send them in several messages")
     except MessageRefused as error:
         return Delivery(body, refusal=build_refusal(message, error), token=token)
     events: list[IngestEvent] = []
@@ -54,12 +56,6 @@ def build_refusal(message: Message, error: KfmError) -> Refusal:
         group=message.group,
         sequence=message.sequence,
     )
-
-
-def _check_total_size(records: int, length: int) -> None:
-    """Limits the space of events, each of which is stored with its whole message."""
-    if records * length > MAX_CHARACTERS:
-        raise ContractBroken(f"message has {records} records in {length} characters; send them in several messages")
 
 
 def _check_uniqueness(message: Message) -> None:

@@ -62,10 +62,8 @@ def record(
     *,
     now: datetime | None = None,
 ) -> RecordedBatch:
-    """Commits a batch of messages: new events make their keys due, known ones change nothing.
-
-    Also advances the streams and marks late events. `now` replaces the database's clock for watermarks and waits.
-    """
+    """Commits a batch of messages: new events make their keys due and advance their streams, known ones change nothing.
+    `now` replaces the database's clock for watermarks and waits."""
     with database.transaction() as connection:
         counted = inbox.first_arrivals(connection, deliveries)
         distinct = distinct_events(counted)
@@ -94,12 +92,9 @@ def record(
 def register_events(
     database: Database, datasets: Datasets, events: Sequence[tuple[IngestEvent, str]], actor: str
 ) -> int:
-    """Records events found by listing a bucket, each with its body, and returns how many were new.
-
-    Their keys must exist and become due only on request. A notification of the same object, before or after, is the
-    same event; after, it makes the key due as usual. New events are released even if they turn out late, because
-    registering one is a request to count it.
-    """
+    """Records events found by listing a bucket, each with its body, and returns how many were new. Their keys must
+    exist and become due only on request, or by a later notification, which is the same event. New events are released
+    even if they turn out late, because registering one is a request to count it."""
     with database.transaction() as connection:
         distinct = distinct_events([Delivery(body, (event,)) for event, body in events])
         changes = merge_into_inbox(connection, LISTING, distinct)
@@ -116,8 +111,7 @@ def advance_streams(
     changes: InboxChanges,
     now: datetime | None,
 ) -> None:
-    """Advances streams by all events, then evaluates the lateness of new and remade ones. No key may be locked after
-    this."""
+    """Advances streams by all events, then evaluates the lateness of new and remade ones. Locks no key after this."""
     new = {one.event.identity for one in changes.new}
     evaluated = [*new, *(one.event.identity for one in changes.remade)]
     if not evaluated and not streams.datasets_with_progress(connection, datasets, events):
@@ -129,11 +123,8 @@ def advance_streams(
 
 
 def archive_events(services: Services, key: str, *, recheck_store: bool = False) -> int:
-    """Writes the raw messages of the key's events to the store, once per identity, and returns how many.
-
-    Replays and audits then depend on neither queue retention nor database backups. `recheck_store` also writes those
-    marked as archived that are missing: the store may be another one, or have lost them.
-    """
+    """Writes the raw messages of the key's events to the store, once per identity, and returns how many. With
+    `recheck_store` also those marked as archived that are missing: the store may be another one, or have lost them."""
     rows = services.database.fetch(
         """
         SELECT identity, body FROM kfm.inbox

@@ -40,9 +40,6 @@ class _ReceivedMessage:
     traces: tuple[tuple[str, TraceContext], ...]
     traced: bool
 
-    def is_refused(self, identity: str) -> bool:
-        return self.delivery.refusal is not None and identity == self.delivery.refusal.identity
-
 
 @dataclass
 class IntakeTelemetry:
@@ -85,7 +82,8 @@ class IntakeTelemetry:
         self, message: Message, delivery: Delivery, started_at: datetime, *, traced: bool
     ) -> _ReceivedMessage:
         envelope = _sns_envelope(message.body)
-        sender = _sender_context(message, envelope)
+        # SNS without raw delivery puts the attribute into its envelope.
+        sender = TraceContext.parse(message.attributes.get(TRACEPARENT) or _sns_attribute(envelope, TRACEPARENT))
         announced_at = _announced_at(envelope, message.sent_at)
         identities = [event.identity for event in delivery.events]
         if delivery.refusal:
@@ -158,7 +156,8 @@ class IntakeTelemetry:
             waited = max(0.0, (message.received_at - message.sent_at).total_seconds())
             self.services.telemetry.metrics.observe("processing_latency_seconds", waited, stage="queue")
         for identity, context in received.traces:
-            refused = identity in unrecorded or received.is_refused(identity)
+            refusal = received.delivery.refusal
+            refused = identity in unrecorded or (refusal is not None and identity == refusal.identity)
             outcome = "refused" if refused else "new" if identity in first_seen else "duplicate"
             first_seen.discard(identity)  # a message may contain the same event twice
             self._emit_event(received, (identity, context), now, energy, outcome)
@@ -243,11 +242,6 @@ class IntakeTelemetry:
 
     def _per_event(self, total: float | None) -> float | None:
         return None if total is None else total / max(1, self._event_count)
-
-
-def _sender_context(message: Message, envelope: dict[str, Any]) -> TraceContext | None:
-    """Reads the attribute, which SNS puts into its envelope without raw delivery."""
-    return TraceContext.parse(message.attributes.get(TRACEPARENT) or _sns_attribute(envelope, TRACEPARENT))
 
 
 def _announced_at(envelope: dict[str, Any], sent: datetime | None) -> datetime | None:

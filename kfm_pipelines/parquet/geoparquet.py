@@ -103,8 +103,7 @@ def _geometry_metadata(column: "pa.ChunkedArray") -> Mapping[str, Any]:
 
 
 def _read_geometries(column: "pa.ChunkedArray") -> "tuple[list[str], NDArray[np.float64], bool]":
-    """Returns kinds, coordinates of all vertices, and whether any has a height. Skips unreadable geometries, which the
-    schema gate refuses."""
+    """Returns kinds, coordinates of all vertices, and whether any has a height. Skips unreadable geometries."""
     import numpy as np
     import pyarrow.compute as pc
     import shapely

@@ -46,8 +46,7 @@ def write_published(table: "pa.Table", declared: Table) -> bytes:
 
 
 def rewrite_parquet(data: bytes, name: str) -> bytes:
-    """Reads and writes the table again, one row group at a time: in memory, a table of repeated values can take a
-    hundred times more than its file."""
+    """Reads and writes the table again, one row group at a time, because in memory it can take a hundred times more."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -76,8 +75,7 @@ def _row_groups(file: "pq.ParquetFile", name: str) -> "Iterator[pa.Table]":
 
 
 def _read_batches(file: "pq.ParquetFile", name: str) -> "Iterator[pa.RecordBatch]":
-    """Counts the unpacked bytes, because the sizes in the file mean little: one stored text can be the value of a
-    million rows."""
+    """Counts the unpacked bytes: sizes in the file mean little, since a text stored once can fill a million rows."""
     size = 0
     for batch in file.iter_batches(batch_size=8192):
         size += batch.nbytes

@@ -24,17 +24,18 @@ from kfm_pipelines.stages.config.changes import refuse_laxer_policy
 from kfm_pipelines.stages.config.key_config import KeyConfigs
 from kfm_pipelines.stages.failure import FailureHandler
 from kfm_pipelines.stages.handoff import Handoff, HandoffStream, KeyVerdict
-from kfm_pipelines.stages.mask import mask_handoff, masking_audit_entry, review_audit_entry
+from kfm_pipelines.stages.mask import audit_entry, mask_handoff, masking_audit_entry
 from kfm_pipelines.stages.previews import BatchPreviews, CarePreview
 from kfm_pipelines.stages.publish import release
 from kfm_pipelines.stages.reproduce import declaration_digest
-from kfm_pipelines.stages.telemetry.outcomes import OutcomeTelemetry
+from kfm_pipelines.stages.telemetry.outcomes import AWAITING, SKIPPED, OutcomeTelemetry
 from kfm_pipelines.stages.telemetry.spans import StageTelemetry
 from kfm_pipelines.stages.trigger import EVENT_TRIGGER, RunTrigger, is_reproduction, refused_keys
 from kfm_pipelines.stages.validate.release_gates import judge_release
 from kfm_pipelines.stages.validate.report import quarantine_files, write_validation_report
 from kfm_pipelines.stages.validate.table_gates import judge_table, refusal_of
 from kfm_pipelines.state import kill_switch, transactions
+from kfm_pipelines.state.audit import Action
 from kfm_pipelines.state.keys import Claim, Claims, keys_in_review, source_of_key
 from kfm_pipelines.state.revisions import FetchCounts, count_fetches
 from kfm_pipelines.state.wal import Step
@@ -85,8 +86,7 @@ class Batch:
                     fetches += prepared.fetches
                     if isinstance(prepared, inputs.SkippedKey):
                         self.notes[key] = prepared.note
-                        self._stage_telemetry.mark_no_output()
-                        self._outcomes.emit_skipped(claim)
+                        self._outcomes.emit_unpublished(claim, SKIPPED)
                         continue
                     config = self._configs.for_key(key)
                     with metered_span(self._services, "transform"):
@@ -119,8 +119,7 @@ class Batch:
                     transactions.advance(self.database, handoff.claim, Step.MASK, detail, audit_entry=audited)
 
     def validate(self, handoffs: Iterable[Handoff]) -> list[KeyVerdict]:
-        """Runs the table gates on every key. If one is red, the green keys are handed back, because the blocking check
-        stops the run; they are dispatched again without the red one."""
+        """Runs the table gates. If a key is red, the blocking check stops the run, so green keys are handed back."""
         key_verdicts: list[KeyVerdict] = []
         with self._stage_scope():
             for handoff in handoffs:
@@ -200,8 +199,7 @@ class Batch:
         return [key for key in keys if key not in refused]
 
     def _claim_key(self, key: str) -> Claim | None:
-        """Takes the key and cleans up after a predecessor. Returns None when the key cannot be taken, or when a
-        predecessor's publication was all that was left to do."""
+        """Takes the key and cleans up after a predecessor. None: it cannot be taken, or there is nothing left to do."""
         try:
             CanonicalKey.parse(key)
             with self.database.transaction() as connection:
@@ -240,10 +238,8 @@ class Batch:
             return False
         self.notes[claim.key] = reproduce.REPRODUCED
         self._failures.clear(claim)
-        detail = {"revision": staged.revision, "reason": reproduce.REPRODUCED}
-        transactions.skip(self.database, claim, detail)
-        self._stage_telemetry.mark_no_output()
-        self._outcomes.emit_skipped(claim)
+        transactions.skip(self.database, claim, {"revision": staged.revision, "reason": reproduce.REPRODUCED})
+        self._outcomes.emit_unpublished(claim, SKIPPED)
         return True
 
     def _await_review_if_required(self, claim: Claim) -> bool:
@@ -252,11 +248,10 @@ class Batch:
         governance = self._configs.for_key(claim.key).governance
         if is_approved(governance.oversight, claim.key, staged.digest):
             return False
-        entry = review_audit_entry(self._dataset, claim, governance.policy, staged.digest)
+        entry = audit_entry(Action.REVIEW_ASKED, self._dataset, claim, governance.policy, staged.digest, {})
         transactions.await_review(self.database, claim, staged.digest, entry)
         self.notes[claim.key] = "awaiting review"
-        self._stage_telemetry.mark_no_output()
-        self._outcomes.emit_awaiting_review(claim)
+        self._outcomes.emit_unpublished(claim, AWAITING)
         return True
 
     def _collect_verdicts(self, claim: Claim, verdicts: Iterable[Verdict], key_verdicts: list[KeyVerdict]) -> None:

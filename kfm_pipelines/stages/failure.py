@@ -50,13 +50,16 @@ class FailureHandler:
                 self.notes[claim.key] = str(error)
                 self.clear(claim)
 
-    def hand_back(self, claim: Claim, *, delay: float, reason: str, count_attempt: bool) -> None:
+    def hand_back(
+        self, claim: Claim, *, delay: float = 0, reason: str, count_attempt: bool = False, refused: bool = False
+    ) -> None:
         self.clear(claim)
-        transactions.hand_back(self._services.database, claim, delay=delay, reason=reason, count_attempt=count_attempt)
+        transactions.hand_back(
+            self._services.database, claim, delay=delay, reason=reason, count_attempt=count_attempt, refused=refused
+        )
 
     def clear(self, claim: Claim) -> None:
-        """Removes what this claim wrote, unless a publication still needs it. Call before freeing the key: afterwards
-        nothing may ever look at it again."""
+        """Removes what this claim wrote, unless a publication still needs it. Call before freeing the key."""
         if not transactions.has_publish_intent(self._services.database, claim.key):
             for folder in self._layout.work_folders(claim.key):
                 self._services.store.remove(f"{folder}/{claim.epoch}")
@@ -67,27 +70,19 @@ class FailureHandler:
             yield
         except OwnershipLost:
             raise
-        except DatasetKilled as error:
+        except (DatasetKilled, ReplayRefused) as error:  # no dead letter: what is published stays valid
             self._telemetry.mark_work_failed(error)
             self.notes[claim.key] = str(error)
-            self.hand_back(claim, delay=0, reason=str(error), count_attempt=False)
-        except ReplayRefused as error:
-            self._telemetry.mark_work_failed(error)
-            self._refuse(claim, error)
+            self.hand_back(claim, reason=str(error), refused=isinstance(error, ReplayRefused))
         except Terminal as error:
             self._fail(claim, stage, error)
         except Retryable as error:
             self._retry(claim, stage, error)
         except Exception as error:  # noqa: BLE001 - any error fails this key only
             # The traceback without the message, which may quote the data.
-            log.error(
-                "unexpected failure of %s in %s: %s\n%s",
-                claim.key,
-                stage,
-                type(error).__name__,
-                format_traceback(error),
-            )
-            unexpected = Retryable(f"{claim.key}: {type(error).__name__} in {stage}")
+            kind, trace = type(error).__name__, format_traceback(error)
+            log.error("unexpected failure of %s in %s: %s\n%s", claim.key, stage, kind, trace)
+            unexpected = Retryable(f"{claim.key}: {kind} in {stage}")
             self._retry(claim, stage, unexpected.with_traceback(error.__traceback__))
 
     def _retry(self, claim: Claim, stage: str, error: Retryable) -> None:
@@ -102,14 +97,6 @@ class FailureHandler:
         self.notes[claim.key] = f"{when}: {error}"
         self.hand_back(claim, delay=delay, reason=str(error), count_attempt=True)
         self._outcomes.emit_retry(error)
-
-    def _refuse(self, claim: Claim, error: ReplayRefused) -> None:
-        """Opens no dead letter, because the published release stays valid."""
-        self.notes[claim.key] = str(error)
-        self.clear(claim)
-        transactions.hand_back(
-            self._services.database, claim, delay=0, reason=str(error), count_attempt=False, refused=True
-        )
 
     def _fail(self, claim: Claim, stage: str, error: KfmError) -> None:
         self._telemetry.mark_work_failed(error)

@@ -54,14 +54,10 @@ def masking_audit_entry(
         action, detail = Action.EXEMPTED, {"exemption": rules.exemption.id, "by": rules.exemption.signed.holder}
     elif not rules.masks:
         action = Action.LEFT_OPEN
-    return _audit_entry(action, dataset, claim, rules.policy, content_hash, detail)
+    return audit_entry(action, dataset, claim, rules.policy, content_hash, detail)
 
 
-def review_audit_entry(dataset: Dataset, claim: Claim, policy: Policy, release_digest: str) -> AuditEntry:
-    return _audit_entry(Action.REVIEW_ASKED, dataset, claim, policy, release_digest, {})
-
-
-def _audit_entry(
+def audit_entry(
     action: Action, dataset: Dataset, claim: Claim, policy: Policy, digest: str, detail: Mapping[str, Any]
 ) -> AuditEntry:
     actor = f"run {claim.owner}"

@@ -7,11 +7,9 @@ import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.governance import policy_of
-from kfm_pipelines.care.review.maps import DIALOG_WIDTH, draw_release_map
-from kfm_pipelines.care.review.page.places import MapPlaces, load_outline
 from kfm_pipelines.declarations import Extent, Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.parquet.parquet import read_parquet
@@ -23,6 +21,9 @@ from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.telemetry.logs.configure import error_fields
 from kfm_pipelines.telemetry.logs.lines import format_traceback
+
+if TYPE_CHECKING:
+    from kfm_pipelines.care.review.page.places import MapPlaces
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ class BatchPreviews:
         return previews
 
     def _care_preview(self, dataset: Dataset, claim: Claim, policy: str) -> CarePreview:
+        from kfm_pipelines.care.review.maps import DIALOG_WIDTH, draw_release_map
+
         measures = detail_of(self._services.database, claim, Step.MASK)["measures"]
         data = self._services.store.read(Layout(dataset.pipeline).staged_data(claim.key, claim.epoch))
         table = read_parquet(data, claim.key)
@@ -97,8 +100,7 @@ def _numbers(measures: Mapping[str, object]) -> dict[str, int | float]:
 
 
 def published_maps(services: Services, dataset: Dataset, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
-    """Returns a PNG by key, except for keys without coordinates, that are too large, that exceed the number of maps,
-    or that cannot be drawn."""
+    """Returns a PNG by key, except for keys that have no coordinates, are too large or too many, or cannot be drawn."""
     pictures: dict[bytes, bytes] = {}
     maps: dict[str, bytes] = {}
     for key, release in releases.items():
@@ -116,7 +118,7 @@ def published_maps(services: Services, dataset: Dataset, releases: Mapping[str, 
     return maps
 
 
-def _places(services: Services, dataset: Dataset, key: str, content_hash: str) -> MapPlaces:
+def _places(services: Services, dataset: Dataset, key: str, content_hash: str) -> "MapPlaces":
     from kfm_pipelines.care.review.page.places import released_places
 
     table = read_parquet(services.store.read(Layout(dataset.pipeline).content(content_hash)), key)
@@ -124,7 +126,7 @@ def _places(services: Services, dataset: Dataset, key: str, content_hash: str) -
     return released_places(table, dataset, name if name in table.column_names else None)
 
 
-def _appearance_digest(places: MapPlaces) -> bytes:
+def _appearance_digest(places: "MapPlaces") -> bytes:
     """Digest of everything that a map shows: pictures are cached longer than their places."""
     digest = hashlib.sha256(repr((places.cells, places.without_place)).encode())
     for one in places.points:
@@ -134,8 +136,9 @@ def _appearance_digest(places: MapPlaces) -> bytes:
     return digest.digest()
 
 
-def _draw_cached(services: Services, dataset: Dataset, appearance: bytes, places: MapPlaces) -> bytes:
+def _draw_cached(services: Services, dataset: Dataset, appearance: bytes, places: "MapPlaces") -> bytes:
     from kfm_pipelines.care.review.page.maps import draw_map
+    from kfm_pipelines.care.review.page.places import load_outline
 
     outline = load_outline(services.settings.resources, dataset.key.aoi)
     frame = dataset.extent or _frame_around(outline, places)
@@ -149,7 +152,7 @@ def _draw_cached(services: Services, dataset: Dataset, appearance: bytes, places
     return picture
 
 
-def _frame_around(outline: Sequence[tuple[float, float]], places: MapPlaces) -> Extent:
+def _frame_around(outline: Sequence[tuple[float, float]], places: "MapPlaces") -> Extent:
     """Returns the frame of the outline, or of the places without one, with a margin for single points."""
     if outline:
         longitudes, latitudes = zip(*outline, strict=True)

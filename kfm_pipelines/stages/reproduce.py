@@ -30,8 +30,7 @@ REPRODUCED = "reproduced byte for byte"
 
 
 def changes_since_publication(services: Services, key: str) -> list[str]:
-    """Lists what has changed since the key was published. The content of its objects is compared when they are
-    fetched."""
+    """Lists what has changed since the key was published, except the content of its objects."""
     applied = applied_transaction(services.database, key)
     if applied is None:
         return [UNPUBLISHED]
@@ -48,8 +47,7 @@ def declaration_digest(database: Database, key: str) -> str:
 
 
 def prepare_reproduction(services: Services, claim: Claim, configs: KeyConfigs) -> PreparedInputs:
-    """Begins with exactly the inputs of the published release and fetches them; raises ReplayRefused when anything has
-    changed. Waiting events are left waiting."""
+    """Begins with exactly the inputs of the published release and fetches them; waiting events are left waiting."""
     applied = applied_transaction(services.database, claim.key)
     intent = {"follows": applied.revision, "inputs": applied.inputs} if applied else {"follows": 0, "inputs": []}
     known = transactions.begin(services.database, claim, lambda _: intent, take_events=False)

@@ -44,8 +44,7 @@ EVENT_TRIGGER = RunTrigger()
 def refused_keys(
     database: Database, dataset: str, trigger: RunTrigger, keys: Sequence[str], run_id: str
 ) -> dict[str, str]:
-    """Returns the keys that this run must not touch, with the reason for each: they belong to another dataset, or their
-    windows are still open."""
+    """Returns the keys of other datasets and open windows, which this run must not touch, with the reason for each."""
     above = _above_watermark(database, dataset, keys) if trigger.is_bounded else {}
     allowed = due_or_held_keys(database, list(above), run_id) if trigger.manual else set()
     others = keys_of_other_datasets(database, dataset, keys)
@@ -53,8 +52,7 @@ def refused_keys(
 
 
 def is_reproduction(database: Database, dataset: str, trigger: RunTrigger) -> bool:
-    """Whether the run must reproduce the published bytes. Raises ReplayRefused when its replay is of another
-    dataset."""
+    """Whether the run must reproduce the published bytes. Raises ReplayRefused for a replay of another dataset."""
     if trigger.replay is None:
         return False
     replay = replays.read(database, trigger.replay)

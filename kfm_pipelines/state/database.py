@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.errors import Fenced, KfmError, ServiceUnavailable, SettingsInvalid, Terminal
+from kfm_pipelines.errors import Fenced, ServiceUnavailable, SettingsInvalid, Terminal
 from kfm_pipelines.settings import with_driver
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ class Database:
         except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
             raise ServiceUnavailable(f"Postgres does not answer: {_first_line(error)}") from error
         except psycopg.Error as error:
-            raise _translate_error(error) from error
+            own = {"KF001": Fenced, "KF002": TransitionIllegal}.get(error.sqlstate or "")
+            reason = _first_line(error)
+            raise (own(reason) if own else Terminal(f"Postgres refused: {reason}")) from error
 
     def fetch(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
         with self.transaction() as connection:
@@ -94,8 +96,7 @@ class Database:
 
 
 def may_have_died(descriptor: int) -> bool:
-    """Whether there is something to read: a server that closes a connection or stops leaves data on it. A round trip
-    would not detect a lost network earlier than the next statement does."""
+    """Whether there is something to read: a server that closes a connection or stops leaves data on it."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(0))
@@ -143,16 +144,6 @@ def is_current(database: Database) -> bool:
     if not known[0]["there"]:
         return False
     return database.fetch("SELECT version_num FROM kfm.alembic_version") == [{"version_num": HEAD}]
-
-
-def _translate_error(error: "psycopg.Error") -> KfmError:
-    match error.sqlstate:
-        case "KF001":
-            return Fenced(_first_line(error))
-        case "KF002":
-            return TransitionIllegal(_first_line(error))
-        case _:
-            return Terminal(f"Postgres refused: {_first_line(error)}")
 
 
 def _first_line(error: BaseException) -> str:

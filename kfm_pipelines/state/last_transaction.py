@@ -70,9 +70,7 @@ def applied_configs(database: Database, keys: Sequence[str]) -> dict[str, Applie
 
 
 def masking_policies(database: Database, keys: Sequence[str]) -> dict[str, str]:
-    """Returns the last masking policy, without its version, of each key that ever went through one, published or not.
-
-    Only policies that mask have a secret key."""
+    """Returns the last policy with a secret, without its version, of each key that ever went through one."""
     rows = database.fetch(
         """
         SELECT asked.key, m.policy

@@ -112,8 +112,7 @@ def latest(database: Database, limit: int) -> list[Replay]:
 
 
 def active_replays(database: Database) -> list[Replay]:
-    """Returns the replays that Dagster's daemon executes now, and those not running that still have an open batch.
-    A replay with `here` is left to the process that started it."""
+    """Returns the replays that Dagster's daemon executes, without those with `here`, and others with an open batch."""
     rows = database.fetch(
         """
         SELECT * FROM kfm.replays r

@@ -83,8 +83,7 @@ def lock_current_revision(connection: Connection, key: str) -> Revision | None:
 
 
 def record_revision(connection: Connection, new: Revision) -> None:
-    """Inserts the revision. If it restores an existing one, its bytes must be the same, but its Item may differ,
-    because the Item names the software that made it."""
+    """Inserts the revision. One being restored must have the same bytes; its Item names the software, so may differ."""
     row = connection.execute(
         "SELECT * FROM kfm.revisions WHERE key = %(key)s AND revision = %(revision)s",
         {"key": new.key, "revision": new.revision},
@@ -116,8 +115,7 @@ def record_revision(connection: Connection, new: Revision) -> None:
 def record_in_ledger(
     connection: Connection, dataset: str, revision: Revision, manifest_hash: str | None, attestation_hash: str | None
 ) -> None:
-    """Adds the publication to the ledger, in the transaction that commits it. The digests of its records are None for
-    what was staged before there were such records."""
+    """Adds the publication to the ledger. The digests are None for what was staged before there were such records."""
     connection.execute(
         """
         INSERT INTO kfm.ledger (run_id, dataset, key, revision, txn, content_hash, item_hash, manifest_hash,
@@ -140,8 +138,7 @@ def mark_collection_changed(connection: Connection, dataset: str) -> None:
 
 
 def neighbour_rows(database: Database, key: str, windows: int) -> list[int]:
-    """Returns the published row counts of up to `windows` windows before the key's and as many after it, of the same
-    dataset and transform version. Searches outwards from the key, so the number of windows does not matter."""
+    """Returns the row counts of up to `windows` published windows on either side, of the same transform version."""
     # Without OFFSET 0 the planner turns the look at each neighbour into a join over all of them.
     rows = database.fetch(
         """

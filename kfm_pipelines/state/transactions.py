@@ -23,8 +23,7 @@ def begin(
     *,
     take_events: bool = True,
 ) -> list[IngestEvent]:
-    """Opens the key's transaction over all events known now; a later event makes the key due again. Without
-    `take_events` the events stay waiting."""
+    """Opens the key's transaction over all events known now. Without `take_events` they stay waiting."""
     with database.transaction() as connection:
         events = events_of(connection, claim.key)
         _open(connection, claim, describe(events), events if take_events else [])
@@ -47,8 +46,7 @@ def advance(
 
 
 def await_review(database: Database, claim: Claim, release_digest: str, audit_entry: AuditEntry) -> None:
-    """Frees a key until its staged release has been reviewed. The transaction stays open, so that the staged files and
-    their inputs are kept for the reviewers."""
+    """Frees a key until its release is reviewed. The transaction stays open, so that the staged files are kept."""
     with database.transaction() as connection:
         connection.execute(
             "UPDATE kfm.keys SET awaiting = %(digest)s WHERE key = %(key)s AND epoch = %(epoch)s",

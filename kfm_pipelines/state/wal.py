@@ -1,7 +1,4 @@
-"""The write-ahead log: append-only transitions of one transaction over one key.
-
-The database decides which transition may follow which (`wal_moves` and `guard_wal` in the first migration).
-"""
+"""The write-ahead log: append-only steps of one transaction over one key, in an order that `guard_wal` enforces."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

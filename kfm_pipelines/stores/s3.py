@@ -8,16 +8,13 @@ import base64
 import hashlib
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import PurePosixPath
 from random import SystemRandom
-from typing import TYPE_CHECKING
 
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.aws.errors import error_code, translate_aws_errors
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved, ServiceUnavailable
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
 
 _NOT_FOUND = frozenset({"NoSuchKey", "404", "NotFound"})
 # Something else is there, or nothing where something was.
@@ -30,6 +27,7 @@ TRIES = 6
 SHORTEST_PAUSE_SECONDS = 0.05
 _random = SystemRandom()
 
+# These let a browser display a page instead of saving it.
 _CONTENT_TYPES = {".html": "text/html", ".json": "application/json", ".parquet": "application/vnd.apache.parquet"}
 
 
@@ -59,7 +57,7 @@ class S3Store:
 
         with translate_aws_errors(f"looking for {path}"):
             try:
-                self._client.head_object(Bucket=self._bucket, Key=self._name(path))
+                s3_client().head_object(Bucket=self._bucket, Key=self._name(path))
             except ClientError as error:
                 if error_code(error) in _NOT_FOUND:
                     return False
@@ -83,7 +81,7 @@ class S3Store:
 
     def replace(self, source: str, target: str) -> None:
         with translate_aws_errors(f"copying {source} to {target}"):
-            self._client.copy_object(
+            s3_client().copy_object(
                 Bucket=self._bucket,
                 Key=self._name(target),
                 CopySource={"Bucket": self._bucket, "Key": self._name(source)},
@@ -92,7 +90,10 @@ class S3Store:
     def swap(self, source: str, target: str, expected: str | None) -> None:
         new = self.read(source)
         for _ in _tries(target):
-            present, etag = self._digest_and_etag(target)
+            present, etag = None, None
+            with suppress(ObjectMissing):
+                data, etag = self._get(target)
+                present = hashlib.sha256(data).hexdigest()
             if present == hashlib.sha256(new).hexdigest():
                 return
             if present != expected:
@@ -107,12 +108,14 @@ class S3Store:
 
     def discard(self, path: str) -> None:
         with translate_aws_errors(f"removing {path}"):
-            self._client.delete_object(Bucket=self._bucket, Key=self._name(path))
+            s3_client().delete_object(Bucket=self._bucket, Key=self._name(path))
 
     def paths(self, prefix: str) -> list[str]:
         with translate_aws_errors(f"listing {prefix}"):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=self._name(prefix.rstrip("/") + "/")
+            pages = (
+                s3_client()
+                .get_paginator("list_objects_v2")
+                .paginate(Bucket=self._bucket, Prefix=self._name(prefix.rstrip("/") + "/"))
             )
             names = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
         return sorted(name.removeprefix(self._prefix) for name in names)
@@ -135,28 +138,21 @@ class S3Store:
 
     def _put(self, path: str, data: bytes, **condition: str) -> None:
         # S3 refuses bytes that do not match the checksum, so an upload damaged on its way fails.
-        self._client.put_object(
+        s3_client().put_object(
             Bucket=self._bucket,
             Key=self._name(path),
             Body=data,
-            ContentType=content_type(path),
+            ContentType=_CONTENT_TYPES.get(PurePosixPath(path).suffix, "application/octet-stream"),
             ChecksumSHA256=checksum(data),
             **condition,  # type: ignore[arg-type]
         )
-
-    def _digest_and_etag(self, path: str) -> tuple[str | None, str | None]:
-        try:
-            data, etag = self._get(path)
-        except ObjectMissing:
-            return None, None
-        return hashlib.sha256(data).hexdigest(), etag
 
     def _get(self, path: str) -> tuple[bytes, str]:
         from botocore.exceptions import ClientError
 
         with translate_aws_errors(f"reading {path}"):
             try:
-                answer = self._client.get_object(Bucket=self._bucket, Key=self._name(path))
+                answer = s3_client().get_object(Bucket=self._bucket, Key=self._name(path))
                 return answer["Body"].read(), answer["ETag"]
             except ClientError as error:
                 if error_code(error) in _NOT_FOUND:
@@ -165,15 +161,6 @@ class S3Store:
 
     def _name(self, path: str) -> str:
         return self._prefix + path
-
-    @property
-    def _client(self) -> "S3Client":
-        return s3_client()
-
-
-def content_type(path: str) -> str:
-    """Returns the type that lets a browser display a page instead of saving it."""
-    return _CONTENT_TYPES.get(PurePosixPath(path).suffix, "application/octet-stream")
 
 
 def checksum(data: bytes) -> str:

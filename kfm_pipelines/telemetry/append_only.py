@@ -25,10 +25,7 @@ class OneTimeWarning:
 
 
 class AppendOnlyFile:
-    """A text stream that takes one line at a time and is readable by its owner only.
-
-    A full file is renamed to `previous_path`, replacing the one before.
-    """
+    """A text stream of lines, readable by its owner only. A full file replaces the one at `previous_path`."""
 
     closed = False
 
@@ -39,8 +36,7 @@ class AppendOnlyFile:
         self._torn = False
 
     def write(self, line: str) -> int:
-        """Writes the whole line or raises OSError. After a partial write the next line starts on a new line, and
-        readers skip the torn one."""
+        """Writes the whole line or raises OSError. After a partial write the next line starts on a new line."""
         data = line.encode()
         descriptor = self._open()
         if self._torn:
@@ -60,7 +56,8 @@ class AppendOnlyFile:
             self._descriptor = None
 
     def _open(self) -> int:
-        if self._descriptor is not None and (_is_deleted(self._descriptor) or self._rotate_if_full(self._descriptor)):
+        known = self._descriptor
+        if known is not None and (os.fstat(known).st_nlink == 0 or self._rotate_if_full(known)):
             self.close()
         if self._descriptor is None:
             _make_folders(self.path.parent)
@@ -77,10 +74,6 @@ class AppendOnlyFile:
         except FileNotFoundError:
             pass
         return True
-
-
-def _is_deleted(descriptor: int) -> bool:
-    return os.fstat(descriptor).st_nlink == 0
 
 
 def _make_folders(folder: Path) -> None:

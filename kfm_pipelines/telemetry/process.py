@@ -1,8 +1,5 @@
-"""The telemetry of one process: metrics, spans and records, opened on first use and flushed before the process ends.
-
-Everything is written to local files, which need no service. If a collector is configured, it also gets metrics and
-spans.
-"""
+"""The telemetry of one process: metrics, spans and records in local files, flushed before the process ends. If a
+collector is configured, it also gets metrics and spans."""
 
 import atexit
 import logging
@@ -73,7 +70,7 @@ def best_effort(telemetry: Telemetry, what: str, signal: str = "record") -> Iter
 
 
 def disabled_telemetry(settings: Settings) -> Telemetry:
-    return Telemetry(Instruments(None), Spans(None), RecordWriter(None, settings.resources, lambda: None))
+    return Telemetry(Instruments(), Spans(), RecordWriter(None, settings.resources, lambda: None))
 
 
 def open_telemetry(settings: Settings) -> Telemetry:
@@ -81,13 +78,13 @@ def open_telemetry(settings: Settings) -> Telemetry:
         return disabled_telemetry(settings)
     # The library logs a traceback for every failed write or send; we log one warning.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-    metrics = Instruments(None)
+    metrics = Instruments()
     records = RecordWriter(
         settings.telemetry_folder / RECORDS_FOLDER,
         settings.resources,
         lambda: metrics.count("telemetry_dropped_total", signal="record"),
     )
-    telemetry = Telemetry(metrics, Spans(None), records)
+    telemetry = Telemetry(metrics, Spans(), records)
     try:
         _start(telemetry, settings)
     except Exception as error:  # noqa: BLE001 - an invalid OTEL_ variable must not stop a run
@@ -117,7 +114,7 @@ def _start(telemetry: Telemetry, settings: Settings) -> None:
     if collector and collector.metric_reader:
         readers.append(collector.metric_reader)
     telemetry.metrics.use_meter(MeterProvider(readers, resource, shutdown_on_exit=False).get_meter(SCOPE))
-    telemetry.spans.use_tracer(tracers.get_tracer(SCOPE))
+    telemetry.spans.tracer = tracers.get_tracer(SCOPE)
     # Spans before metrics, which count the spans that could not be written.
     telemetry.sinks = (spans_file, metrics_file)
     telemetry.collector = collector

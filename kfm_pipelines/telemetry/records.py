@@ -36,8 +36,8 @@ class RecordWriter:
         self._files: dict[str, AppendOnlyFile] = {}
 
     def write(self, schema: str, record: Mapping[str, Any]) -> bool:
-        """Returns whether the record was written. One that violates its schema is a defect of ours: it is counted,
-        logged without its values, and dropped; work goes on."""
+        """Returns whether the record was written. One that violates its schema is counted, logged without its values,
+        and dropped."""
         if self._folder is None:
             return False
         try:

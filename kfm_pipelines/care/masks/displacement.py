@@ -1,7 +1,4 @@
-"""Displaces each feature by an angle and a distance derived from the secret, the same in every release.
-
-A new offset in each release could be averaged away.
-"""
+"""Displaces each feature by an offset derived from the secret: a new one in each release could be averaged away."""
 
 import hmac
 from collections.abc import Iterable
@@ -21,8 +18,7 @@ _INSET_M = 0.001  # far more than rounding can change a distance by
 
 
 def derive_offsets(secret: bytes, policy: str, ids: list[pa.Array], rule: Displace) -> tuple[Floats, Floats]:
-    """Returns for each feature an angle in degrees clockwise from north and a distance in metres, uniform over the
-    area of the ring."""
+    """Returns degrees clockwise from north and metres for each feature, uniform over the area of the ring."""
     texts = [_as_text(column) for column in ids]
     digests = b"".join(hmac.digest(secret, _message(policy, parts), "sha256") for parts in zip(*texts, strict=True))
     # A float64 holds 53 bits.

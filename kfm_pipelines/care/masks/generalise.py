@@ -48,8 +48,7 @@ def _rank_draws(cells: Ints, draws: Draws) -> tuple[Ints, bool]:
 
 
 def _feature_numbers(selection: Selection, concerned: Ints) -> Draws:
-    """Returns a number per feature that does not depend on the order of the rows. Coordinates are faster than ids, but
-    a feature with several records may have several."""
+    """Returns a number per feature, whatever the order of the rows; by coordinates, where each feature has only one."""
     if not selection.features.unique:
         return _id_numbers(selection, concerned)
     places, rows = selection.source.places, selection.rows[concerned]

@@ -79,8 +79,7 @@ def _displacement_percentiles(fragments: Sequence[TableFragment]) -> dict[str, f
 
 
 def _spatial_fit(source: Source, fragments: Sequence[TableFragment]) -> float | None:
-    """Returns the share of features whose published place lies in the same large cell as the true one, estimated from
-    a sample when there are many records."""
+    """Returns the share of features, or of a sample of many, that are published in the same large cell as the truth."""
     placed, minimum = [_placed_records(fragment) for fragment in fragments], source.policy.minimum_count
     one_in = max(1, -(-sum(len(rows) for rows, _ in placed) // _FIT_SAMPLE))
     looked_at, strays = [], []
@@ -105,8 +104,7 @@ def _fit_share(features: int, strays: int, minimum: int) -> float:
 
 
 def _placed_records(fragment: TableFragment) -> tuple[Ints, Ints]:
-    """Returns the records published with coordinates, and the positions of their places. An open place may have a
-    geometry only."""
+    """Returns the records published with coordinates, not a geometry only, and the positions of their places."""
     placed = (_has_place(fragment) & np.isfinite(fragment.released_places.longitudes)[fragment.place])[
         fragment.target_rows
     ]

@@ -36,8 +36,7 @@ def rank_column(column: pa.Array | pa.ChunkedArray) -> RankedColumn:
 
 
 def joint_key(columns: Iterable[RankedColumn], rows: int) -> Ints:
-    """Returns a number per row that orders rows by the first column, then the second, and so on; multiplying it by the
-    number of rows does not overflow."""
+    """Returns a number per row that orders rows by the columns in turn, small enough to multiply by the row count."""
     key, size = np.zeros(rows, np.int64), 1
     for column in columns:
         if size * column.size > _LARGEST_KEY:

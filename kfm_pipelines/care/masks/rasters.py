@@ -1,7 +1,4 @@
-"""Masks rasters: what lies under a sensitive footprint becomes one value or nodata.
-
-The masked area is a circle around an H3 cell, large enough to hold the footprint without tracing its outline.
-"""
+"""Masks rasters: a circle around an H3 cell, which holds the sensitive footprint, becomes one value or nodata."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -14,7 +14,6 @@ import yaml
 from kfm_pipelines.care import exempt as exempting
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.review import decide, tables
-from kfm_pipelines.care.review.page_data import review_page
 from kfm_pipelines.care.tables import Exemption, exemptions_of
 from kfm_pipelines.console.options import Reason, StorableText, user_name
 from kfm_pipelines.console.output import console, json_option, print_table, respond, stderr_console
@@ -74,6 +73,8 @@ def list_reviews(dataset: str | None, as_json: bool) -> None:
 @json_option
 def show(key: str, key_path: Path | None, out: Path | None, open_page: bool, as_json: bool) -> None:
     """Write the review page of KEY: maps, policy, measures, and changes since the last release."""
+    from kfm_pipelines.care.review.page_data import review_page  # loads matplotlib
+
     with open_services() as services:
         _remove_stale_pages(services)
         digest = tables.pending_review(services.database, key).release_digest

@@ -5,7 +5,7 @@ from pathlib import Path
 from kfm_pipelines.care.governance import Oversight, oversight_of
 from kfm_pipelines.care.policies import refuse_unless_current
 from kfm_pipelines.care.review import tables
-from kfm_pipelines.care.review.tables import Decision, PendingReview
+from kfm_pipelines.care.review.tables import PendingReview
 from kfm_pipelines.care.signatures import Signature
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.services import Services
@@ -23,9 +23,12 @@ def is_approved(oversight: Oversight, key: str, release_digest: str) -> bool:
         return True
     decisions = tables.decisions_about(oversight.services.database, key, release_digest)
     for decision in decisions:
-        _refuse_forged(decision, oversight)
+        expected = {"decision": decision.decision, "key": decision.key, "release": decision.release_digest}
+        what = f"{decision.key}: the recorded review"
+        oversight.refuse_forged(decision.signed, {"statement": "review", **expected}, what)
         if decision.decision == "rejected":
-            raise rejection_error(decision)
+            reason = str(decision.signed.statement.get("reason", ""))
+            raise ReviewRefused(f"{decision.key}: refused by {decision.signed.holder}: {reason}")
     return bool(decisions)
 
 
@@ -52,11 +55,6 @@ def reject(services: Services, key: str, digest: str, private_key: Path, reason:
     return pending
 
 
-def rejection_error(decision: Decision) -> ReviewRefused:
-    reason = str(decision.signed.statement.get("reason", ""))
-    return ReviewRefused(f"{decision.key}: refused by {decision.signed.holder}: {reason}")
-
-
 def _check_digest(pending: PendingReview, digest: str) -> PendingReview:
     """Raises ReviewRefused unless the pending release is the one that was looked at."""
     if len(digest) < MIN_DIGEST_LENGTH or not pending.release_digest.startswith(digest.lower()):
@@ -77,9 +75,3 @@ def _sign_decision(
         "reason": reason,
     }
     return oversight.sign(statement, private_key)
-
-
-def _refuse_forged(decision: Decision, oversight: Oversight) -> None:
-    expected = {"decision": decision.decision, "key": decision.key, "release": decision.release_digest}
-    what = f"{decision.key}: the recorded review"
-    oversight.refuse_forged(decision.signed, {"statement": "review", **expected}, what)

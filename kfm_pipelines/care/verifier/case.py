@@ -1,7 +1,4 @@
-"""A case: the published table, its source and the policy, in the form that rules work on.
-
-This module assigns rows and records to the policy's rules; it checks nothing.
-"""
+"""A case: the published table, its source and the policy, with rows assigned to rules. Nothing is checked here."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

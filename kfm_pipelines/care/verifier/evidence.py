@@ -80,8 +80,7 @@ def read_table(data: bytes, subject: str) -> "tuple[pa.Table, pq.FileMetaData]":
 
 
 def read_encoded_table(data: bytes, subject: str) -> "tuple[pa.Table, pa.Schema, pq.FileMetaData]":
-    """Returns the table, the file's schema and its footer. Text columns with few distinct values come
-    dictionary-encoded."""
+    """Returns table, schema and footer of the file. Text columns with few distinct values come dictionary-encoded."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,6 +1,4 @@
-"""Writes all Items of a collection as one table, when something was published since the last one. The table is written
-before the collection links it.
-"""
+"""Writes all Items of a collection as one table, if something was published since, before the collection links it."""
 
 import json
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ Publications count changes and writers record up to which change they have writt
 whatever a crash left behind.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import PurePosixPath
 
@@ -105,21 +105,16 @@ def _write_root(services: Services, connection: Connection, dataset: Dataset, to
     written = tables.written_collections(connection, dataset.dataset)
     described = [services.datasets[name] for name in written if name in services.datasets]
     write_sealed(services, catalog_document(PROFILE_FILE), profile_bytes())
-    _write_catalog_dcat(services, connection, described, {dataset.dataset: total})
-    write_sealed(services, ROOT_CATALOG, stac.root_document(described))
-
-
-def _write_catalog_dcat(
-    services: Services, connection: Connection, datasets: Iterable[Dataset], summaries: Mapping[str, Summary]
-) -> None:
     published = []
-    for dataset in datasets:
-        is_taken = tables.has_snapshot(connection, dataset.dataset, tables.ITEMS_SNAPSHOT)
-        address = f"./{PurePosixPath(Layout(dataset.pipeline).snapshot()).relative_to(CATALOG)}" if is_taken else None
-        total = summaries.get(dataset.dataset) or pages.recorded_summary(connection, dataset.dataset, ())
-        if (series := _series(services, dataset, total, address)) is not None:
+    for one in described:
+        is_taken = tables.has_snapshot(connection, one.dataset, tables.ITEMS_SNAPSHOT)
+        address = f"./{PurePosixPath(Layout(one.pipeline).snapshot()).relative_to(CATALOG)}" if is_taken else None
+        own = one.dataset == dataset.dataset
+        summary = total if own else pages.recorded_summary(connection, one.dataset, ())
+        if (series := _series(services, one, summary, address)) is not None:
             published.append(series)
     write_sealed(services, DCAT_CATALOG, catalog_dcat(published))
+    write_sealed(services, ROOT_CATALOG, stac.root_document(described))
 
 
 def _series(services: Services, dataset: Dataset, total: Summary, snapshot: str | None = None) -> Series | None:

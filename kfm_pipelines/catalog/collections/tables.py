@@ -125,8 +125,7 @@ def retry_until_written(what: str, attempt: Callable[[], Written | None]) -> Wri
 
 
 def is_outdated(connection: Connection, kind: str, changes: Mapping[str, int], contents: Mapping[str, str]) -> bool:
-    """Returns whether a snapshot must not be written: a newer one exists, or one of its contents, by key, was
-    withdrawn. Holds while the caller holds the lock."""
+    """Returns whether a newer snapshot exists, or one of its contents was withdrawn, as long as the lock is held."""
     taken = recorded_changes(connection, kind)
     has_newer = any(dataset in taken and taken[dataset] > changed for dataset, changed in changes.items())
     return has_newer or any_withdrawn(connection, contents)

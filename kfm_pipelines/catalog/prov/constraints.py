@@ -63,11 +63,17 @@ def violations(document: bytes) -> list[str]:
         return ["its context is not the one that gives its terms their meaning"]
     relations = _relations(statements)
     declared = _declared_kinds(statements)
+    named = {name for _, name in _sides(relations)}
     return [
         *(f"{name} is declared twice" for name in sorted({name for name in names if names.count(name) > 1})),
-        *_undeclared_nodes(relations, declared),
+        *(f"{name} is referred to and nowhere declared" for name in sorted(named - set(declared))),
         *_impossible_kinds(relations, declared),
-        *_ambiguous_relations(relations),
+        *(
+            f"{subject} has {len(targets)} times {name}: {', '.join(targets)}"
+            for name in _AT_MOST_ONE
+            for subject, targets in sorted(relations[name].items())
+            if len(targets) > 1
+        ),
         *_cycles(relations),
     ]
 
@@ -89,11 +95,6 @@ def _declared_kinds(statements: list[Triple]) -> Mapping[str, set[str]]:
     return declared
 
 
-def _undeclared_nodes(relations: Targets, declared: Mapping[str, set[str]]) -> Iterator[str]:
-    named = {name for _, name in _sides(relations)}
-    yield from (f"{name} is referred to and nowhere declared" for name in sorted(named - set(declared)))
-
-
 def _impossible_kinds(relations: Targets, declared: Mapping[str, set[str]]) -> Iterator[str]:
     """A node has the types it declares and those that its relations imply."""
     kinds: dict[str, set[str]] = defaultdict(set)
@@ -105,13 +106,6 @@ def _impossible_kinds(relations: Targets, declared: Mapping[str, set[str]]) -> I
         for one, other in _DISJOINT:
             if {one, other} <= kinds[name]:
                 yield f"{name} cannot be both {_short_name(one)} and {_short_name(other)}"
-
-
-def _ambiguous_relations(relations: Targets) -> Iterator[str]:
-    for name in _AT_MOST_ONE:
-        for subject, targets in sorted(relations[name].items()):
-            if len(targets) > 1:
-                yield f"{subject} has {len(targets)} times {name}: {', '.join(targets)}"
 
 
 def _cycles(relations: Targets) -> Iterator[str]:

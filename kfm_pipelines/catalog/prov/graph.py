@@ -5,7 +5,7 @@ the same releases give the same bytes everywhere.
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kfm_pipelines.catalog.prov.constraints import triples
 from kfm_pipelines.catalog.prov.document import PREFIXES, data_id
@@ -71,8 +71,7 @@ def decompress_lines(graph: bytes) -> Iterator[str]:
 
 
 def find_lines_sharing(graph: bytes, addresses: Iterable[str]) -> list[str]:
-    """Returns the lines of all documents with an object at one of these addresses, without loading the whole graph,
-    which takes a minute for ten thousand releases."""
+    """Returns the lines of documents with an object at one of these addresses, without loading all of it."""
     wanted = {f"<{address}>" for address in addresses}
     documents = set()
     for line in decompress_lines(graph):
@@ -131,10 +130,5 @@ def _rows(result: "Result") -> list[dict[str, Any]]:
         return [{"answer": bool(result.askAnswer)}]
     if result.type != "SELECT":
         return [dict(zip(("subject", "predicate", "object"), map(str, row), strict=True)) for row in result]  # type: ignore[arg-type]
-    names = [str(name) for name in result.vars or ()]
-    return [_row(names, row) for row in result]
-
-
-def _row(names: list[str], row: Any) -> dict[str, Any]:
-    found = {name: row[name] for name in names}
-    return {name: None if value is None else value.toPython() for name, value in found.items()}
+    names, rows = [str(name) for name in result.vars or ()], cast(Iterable[Any], result)
+    return [{name: None if row[name] is None else row[name].toPython() for name in names} for row in rows]

@@ -87,7 +87,13 @@ def collection_document(dataset: Dataset, facts: CollectionFacts) -> bytes:
         "summaries": {"kfm:transform_version": sorted(facts.versions), "kfm:gates": list(facts.gates)},
         "kfm:dataset": dataset.dataset,
         "kfm:totals": {"items": facts.items, "rows": facts.rows, "bytes": facts.bytes},
-        "kfm:lineage": _lineage(dataset, facts),
+        "kfm:lineage": {
+            "source": f"s3://{dataset.input.bucket}/{dataset.input.prefix}",
+            "processor": dataset.processor,
+            **({"transform": dataset.transform} if dataset.transform else {}),
+            "transform_version": dataset.key.transform_version,
+            "policy": facts.policy,
+        },
         "kfm:qa": {"status": status, "keys_with_errors": facts.keys_with_errors},
         **({"kfm:sovereignty": dataset.sovereignty.model_dump()} if dataset.sovereignty else {}),
         **({"assets": {"items": SNAPSHOT_ASSET}} if facts.has_snapshot else {}),
@@ -124,12 +130,8 @@ def page_document(pipeline: str, page: str, below: Sequence[str], keys: Sequence
 
 def root_document(datasets: Iterable[Dataset]) -> bytes:
     """Returns the entry to the catalog, for the datasets that have a collection."""
-    described_by = link(
-        "describedby",
-        f"./{PROFILE_FILE}",
-        "JSON Schema of what Items and Collections say under kfm:",
-        media_type="application/schema+json",
-    )
+    about = "JSON Schema of what Items and Collections say under kfm:"
+    described_by = link("describedby", f"./{PROFILE_FILE}", about, media_type="application/schema+json")
     children = [link("child", f"./{dataset.pipeline}/collection.json", dataset.title) for dataset in datasets]
     links = [link("root", "./catalog.json"), described_by, DCAT_LINK, *children]
     return catalog_bytes("kansas-frontier-matrix", ROOT_TITLE, "Everything KFM Pipelines has published.", links)
@@ -143,23 +145,6 @@ def extent_of(dataset: Dataset, members: Sequence[Member]) -> dict[str, Any]:
 def _extent(dataset: Dataset, starts: datetime, ends: datetime, bbox: BBox | None) -> "pystac.Extent":
     import pystac
 
-    return pystac.Extent(
-        spatial=pystac.SpatialExtent([list(bbox or _declared_extent(dataset))]),
-        temporal=pystac.TemporalExtent([[starts, ends]]),
-    )
-
-
-def _declared_extent(dataset: Dataset) -> BBox:
-    """Collections need an extent even when no Item has a place."""
-    extent = dataset.extent
-    return (extent.west, extent.south, extent.east, extent.north) if extent else (-180.0, -90.0, 180.0, 90.0)
-
-
-def _lineage(dataset: Dataset, facts: CollectionFacts) -> dict[str, Any]:
-    return {
-        "source": f"s3://{dataset.input.bucket}/{dataset.input.prefix}",
-        "processor": dataset.processor,
-        **({"transform": dataset.transform} if dataset.transform else {}),
-        "transform_version": dataset.key.transform_version,
-        "policy": facts.policy,
-    }
+    # A collection needs an extent even when no Item has a place.
+    box = bbox or (dataset.extent.box if dataset.extent else (-180.0, -90.0, 180.0, 90.0))
+    return pystac.Extent(pystac.SpatialExtent([list(box)]), pystac.TemporalExtent([[starts, ends]]))

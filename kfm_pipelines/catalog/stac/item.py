@@ -47,7 +47,17 @@ def item_document(dataset: Dataset, facts: ReleaseFacts, data: DocumentFacts, pr
         start_datetime=facts.window_start,
         end_datetime=facts.window_end,
         properties=_properties(dataset, facts),
-        stac_extensions=_extensions(facts),
+        stac_extensions=[
+            FILE_EXTENSION,
+            PROCESSING_EXTENSION,
+            *([PROJECTION_EXTENSION] if facts.bbox else []),
+            STORAGE_EXTENSION,
+            TABLE_EXTENSION,
+            VERSION_EXTENSION,
+            *([ANONYMIZED_EXTENSION] if facts.care.masked else []),
+            *([TIMESTAMPS_EXTENSION] if facts.care.exemption else []),
+            PROFILE,
+        ],
     )
     document = item.to_dict(include_self_link=False, transform_hrefs=False)
     documented = _asset(provenance, PROVENANCE_TITLE, "application/ld+json", "metadata", "provenance")
@@ -146,20 +156,6 @@ def table_columns(table: Table) -> list[dict[str, str]]:
         {"name": column.name, "type": column.type, "description": column.description}
         | ({"unit": column.unit} if column.unit else {})
         for column in table.columns
-    ]
-
-
-def _extensions(facts: ReleaseFacts) -> list[str]:
-    return [
-        FILE_EXTENSION,
-        PROCESSING_EXTENSION,
-        *([PROJECTION_EXTENSION] if facts.bbox else []),
-        STORAGE_EXTENSION,
-        TABLE_EXTENSION,
-        VERSION_EXTENSION,
-        *([ANONYMIZED_EXTENSION] if facts.care.masked else []),
-        *([TIMESTAMPS_EXTENSION] if facts.care.exemption else []),
-        PROFILE,
     ]
 
 

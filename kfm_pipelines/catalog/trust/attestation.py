@@ -5,11 +5,11 @@ contains time, host or run, so the same revision has the same records.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kfm_pipelines.catalog.documents import document_bytes
-from kfm_pipelines.catalog.facts import PROVENANCE, EnvironmentFacts, InputFacts, ReleaseFacts
+from kfm_pipelines.catalog.facts import PROVENANCE, EnvironmentFacts, ReleaseFacts
 from kfm_pipelines.catalog.trust.signer import PublicKey, Signer
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, SignatureRefused
@@ -43,7 +43,28 @@ def sign_attestation(dataset: Dataset, facts: ReleaseFacts, subjects: Subjects, 
         "_type": STATEMENT_TYPE,
         "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in subjects.digests.items()],
         "predicateType": PREDICATE_TYPE,
-        "predicate": _predicate(dataset, facts),
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": {
+                    "key": facts.key,
+                    "dataset": dataset.dataset,
+                    "transformVersion": dataset.key.transform_version,
+                    "config": {"sha256": facts.config},
+                },
+                "internalParameters": {"policy": {"name": facts.care.policy, "sha256": facts.care.policy_digest}},
+                "resolvedDependencies": [
+                    *(
+                        {"uri": one.uri, "digest": dict(one.digest)}
+                        | ({"annotations": {"version": one.version}} if one.version else {})
+                        for one in facts.inputs
+                    ),
+                    *_source(facts.environment),
+                    {"name": "sbom", "digest": {"sha256": facts.environment.sbom}},
+                ],
+            },
+            "runDetails": {"builder": {"id": BUILDER}},
+        },
     }
     refuse_unless_statement(statement)
     envelope = Envelope(document_bytes(statement), PAYLOAD_TYPE, {})
@@ -104,27 +125,6 @@ def refuse_unless_statement(statement: Mapping[str, Any]) -> None:
         raise IntegrityBroken(f"its predicate is {statement['predicateType']}, not {PREDICATE_TYPE}")
 
 
-def _predicate(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
-    return {
-        "buildDefinition": {
-            "buildType": BUILD_TYPE,
-            "externalParameters": {
-                "key": facts.key,
-                "dataset": dataset.dataset,
-                "transformVersion": dataset.key.transform_version,
-                "config": {"sha256": facts.config},
-            },
-            "internalParameters": {"policy": {"name": facts.care.policy, "sha256": facts.care.policy_digest}},
-            "resolvedDependencies": [
-                *(_dependency(one) for one in facts.inputs),
-                *_source(facts.environment),
-                {"name": "sbom", "digest": {"sha256": facts.environment.sbom}},
-            ],
-        },
-        "runDetails": {"builder": {"id": BUILDER}},
-    }
-
-
 def _source(environment: EnvironmentFacts) -> list[dict[str, Any]]:
     """A commit is a digest of the code only if nothing was changed since; otherwise it is an annotation."""
     if environment.commit is None:
@@ -132,11 +132,6 @@ def _source(environment: EnvironmentFacts) -> list[dict[str, Any]]:
     if environment.dirty is False:
         return [{"uri": SOURCE, "digest": {"gitCommit": environment.commit}}]
     return [{"uri": SOURCE, "annotations": {"commit": environment.commit, "dirty": environment.dirty}}]
-
-
-def _dependency(one: InputFacts) -> dict[str, Any]:
-    versioned = {"annotations": {"version": one.version}} if one.version else {}
-    return {"uri": one.uri, "digest": dict(one.digest), **versioned}
 
 
 def run_manifest(
@@ -151,7 +146,9 @@ def run_manifest(
             "revision": revision,
             "dataset": dataset.dataset,
             "transform_version": dataset.key.transform_version,
-            "inputs": [_input(one) for one in facts.inputs],
+            "inputs": [
+                {name: fact for name, fact in asdict(one).items() if name != "late" or fact} for one in facts.inputs
+            ],
             "inputs_hash": facts.inputs_hash,
             "config": {"sha256": facts.config},
             "policy": {"name": facts.care.policy, "sha256": facts.care.policy_digest, "masked": facts.care.masked},
@@ -173,15 +170,3 @@ def run_manifest(
             },
         }
     )
-
-
-def _input(one: InputFacts) -> dict[str, Any]:
-    return {
-        "uri": one.uri,
-        "version": one.version,
-        "etag": one.etag,
-        "size": one.size,
-        "digest": dict(one.digest),
-        "event": one.event,
-        **({"late": True} if one.late else {}),
-    }

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from email.message import Message
 from email.parser import HeaderParser
 from functools import cache
 from importlib.metadata import Distribution, distributions, packages_distributions, version
@@ -73,12 +72,15 @@ def list_installed(found: Iterable[Distribution]) -> tuple[InstalledDistribution
     """Lists each name once, sorted; of two distributions with one name, Python imports the first."""
     installed: dict[str, InstalledDistribution] = {}
     for distribution in found:
-        stated = _read_metadata(distribution)
+        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+        stated = HeaderParser().parsestr(text.partition("\n\n")[0])  # the description below may be long
         name = normalise_name(stated.get("Name", ""))
         if name and name not in installed:
             expression = _first_line(stated.get("License-Expression"))
-            field = _first_line(stated.get("License"))
-            licences = () if expression else _licences(stated.get_all("Classifier", []), field)
+            field = _first_line(stated.get("License"))  # was free text for many years, so classifiers are preferred
+            classifiers = {one for one in stated.get_all("Classifier", []) if one.startswith(_LICENCE)}
+            named = {one.rpartition(" :: ")[2] for one in classifiers} - {"OSI Approved"}
+            licences = () if expression else tuple(sorted(named)) or ((field,) if field else ())
             installed[name] = InstalledDistribution(name, stated.get("Version", ""), expression, licences)
     return tuple(installed[name] for name in sorted(installed))
 
@@ -108,7 +110,9 @@ def listed_versions(sbom: bytes) -> Mapping[str, str]:
 def unlisted_software() -> list[str]:
     """Returns one sentence for everything installed or imported that the SBOM of this process does not list."""
     modules, owners = dict(sys.modules), _owners()
-    return find_unlisted(sbom(), distributions(), modules, owners, standard=_standard_modules(), own=PACKAGE.parent)
+    built = {name for name in modules if name.startswith("_sysconfigdata_")}  # named after the machine
+    standard = frozenset({*sys.stdlib_module_names, "__main__", "__mp_main__", *built})
+    return find_unlisted(sbom(), distributions(), modules, owners, standard=standard, own=PACKAGE.parent)
 
 
 def find_unlisted(
@@ -161,18 +165,6 @@ def _owners() -> dict[str, list[str]]:
     return owners
 
 
-def _standard_modules() -> frozenset[str]:
-    """Returns the modules of Python itself; one is named after the machine it was built for."""
-    built = {name for name in sys.modules if name.startswith("_sysconfigdata_")}
-    return frozenset({*sys.stdlib_module_names, "__main__", "__mp_main__", *built})
-
-
-def _read_metadata(distribution: Distribution) -> Message:
-    """Parses the headers only; the description below them may be long."""
-    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-    return HeaderParser().parsestr(text.partition("\n\n")[0])
-
-
 def _component(one: InstalledDistribution) -> "Component":
     from cyclonedx.model.component import Component, ComponentType
     from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
@@ -188,12 +180,6 @@ def _component(one: InstalledDistribution) -> "Component":
         bom_ref=purl.to_string(),
         licenses=[LicenseExpression(one.expression)] if one.expression else named,
     )
-
-
-def _licences(classifiers: Iterable[str], field: str | None) -> tuple[str, ...]:
-    """Prefers classifiers to the field, which was free text for many years."""
-    named = {one.rpartition(" :: ")[2] for one in classifiers if one.startswith(_LICENCE)} - {"OSI Approved"}
-    return tuple(sorted(named)) or ((field,) if field else ())
 
 
 def _first_line(text: str | None) -> str | None:

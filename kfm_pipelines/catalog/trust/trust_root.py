@@ -2,6 +2,7 @@
 together, not who made them."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -43,26 +44,16 @@ def load_trust_root(store: Store, signing_key: Path, given: Path | None) -> Trus
         return TrustRoot({key.key_id: key for key in keys}, {key.key_id: PublicKeyOrigin.GIVEN for key in keys})
     found = _keys_in_store(store)
     origins = dict.fromkeys(found, PublicKeyOrigin.FOUND)
-    own = _own_key(signing_key)
-    if own is not None:
+    with suppress(SignatureRefused):  # this machine may have no signing key
+        own = Signer(read_private_key(signing_key)).public
         found[own.key_id], origins[own.key_id] = own, PublicKeyOrigin.OWN
     return TrustRoot(found, origins)
 
 
-def _own_key(path: Path) -> PublicKey | None:
-    try:
-        return Signer(read_private_key(path)).public
-    except SignatureRefused:  # this machine has no signing key
-        return None
-
-
 def _keys_in_store(store: Store) -> dict[str, PublicKey]:
     """Ignores unreadable keys; the check of every file reports those."""
-    found = {}
+    found: dict[str, PublicKey] = {}
     for path in store.paths(KEYS):
-        try:
-            for key in read_public_keys(store.read(path), path):
-                found[key.key_id] = key
-        except (KfmError, OSError):
-            continue
+        with suppress(KfmError, OSError):
+            found |= {key.key_id: key for key in read_public_keys(store.read(path), path)}
     return found

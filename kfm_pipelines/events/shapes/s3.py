@@ -114,7 +114,11 @@ def read_test_event(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
 
 def _notification_notice(record: Mapping[str, Any]) -> ObjectNotice:
     bucket, fields = record["s3"]["bucket"]["name"], dict(record["s3"]["object"])
-    fields["key"] = _decode_key(fields["key"])
+    try:
+        # S3 form-encodes keys once; decoding twice would turn the object `a%2Fb` into another one, `a/b`.
+        fields["key"] = unquote_plus(fields["key"], errors="strict")
+    except UnicodeDecodeError:
+        raise ContractBroken(f"object key {quote_value(fields['key'])} is not form-encoded UTF-8") from None
     stored = _s3_object(bucket, fields, etag="eTag", version_id="versionId")
     change = _change_of(record["eventName"], stored.version_id)
     return s3_notice("s3-notification", change, stored, read_timestamp(record["eventTime"]))
@@ -130,14 +134,6 @@ def _s3_object(bucket: str, fields: Mapping[str, Any], *, etag: str, version_id:
         size=fields.get("size", 0),
         sequencer=fields.get("sequencer"),
     )
-
-
-def _decode_key(key: str) -> str:
-    """S3 form-encodes keys once; decoding twice would turn the object `a%2Fb` into another one, `a/b`."""
-    try:
-        return unquote_plus(key, errors="strict")
-    except UnicodeDecodeError:
-        raise ContractBroken(f"object key {quote_value(key)} is not form-encoded UTF-8") from None
 
 
 def _check_event_name(event_name: object) -> None:

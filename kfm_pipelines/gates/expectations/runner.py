@@ -136,8 +136,7 @@ def _context() -> "EphemeralDataContext":
 
 @contextmanager
 def _without_fingerprint() -> Iterator[None]:
-    """Turns off GX's hashing of tables. It takes two thirds of the time of a suite on a million rows, its result is
-    unused, and short tables could be guessed from it."""
+    """Turns off GX's hashing of tables, which is slow and unused; short tables could be guessed from it."""
     from great_expectations.execution_engine import pandas_execution_engine as engine
 
     before = engine.HASH_THRESHOLD

@@ -19,7 +19,7 @@ from kfm_pipelines.stages.assets import run_metadata
 from kfm_pipelines.stages.assets.io_manager import Handoffs
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.handoff import HandoffStream
-from kfm_pipelines.stages.telemetry.spans import begin_run_metering, emit_run_end, emit_run_lost
+from kfm_pipelines.stages.telemetry.spans import begin_run_metering, emit_run_end
 from kfm_pipelines.stages.trigger import RunTrigger
 
 KEYS_PER_BACKFILL_RUN = 200
@@ -39,7 +39,10 @@ def _compute(dataset: Dataset) -> dg.AssetsDefinition:
         has_handoff=True,
     )
     def compute(context: dg.AssetExecutionContext, services: ServicesResource) -> Handoffs:
-        emit_run_start(services.open(), dataset, context.run.run_id)
+        # Whether Dagster started this process for one run, from its code server or on a separate machine.
+        own_process = multiprocessing.parent_process() is not None or "execute_run" in sys.argv
+        begin_run_metering(services.open(), context.run.run_id, own_process=own_process)
+        send_run_event(services.open(), dataset, context.run.run_id, "START")
         batch = _batch(context, services, dataset)
         return Handoffs(_log_notes_after(context, batch, batch.compute(context.partition_keys)))
 
@@ -109,6 +112,8 @@ def _stage(dataset: Dataset) -> dg.AssetsDefinition:
 
 
 def _publish(dataset: Dataset, published: Table | None) -> dg.AssetsDefinition:
+    freshness = dataset.slo.freshness
+
     @stage_asset(
         dataset,
         "publish",
@@ -118,7 +123,7 @@ def _publish(dataset: Dataset, published: Table | None) -> dg.AssetsDefinition:
         # A release that needs a review is not published by its run.
         output_required=False,
         metadata={"dagster/column_schema": column_schema(published)} if published else {},
-        freshness_policy=_freshness(dataset),
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=freshness) if freshness else None,
     )
     def publish(context: dg.AssetExecutionContext, services: ServicesResource) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
         batch = _batch(context, services, dataset)
@@ -167,11 +172,6 @@ def stage_asset(
     return decorator
 
 
-def _freshness(dataset: Dataset) -> dg.FreshnessPolicy | None:
-    declared = dataset.slo.freshness
-    return dg.FreshnessPolicy.time_window(fail_window=declared) if declared else None
-
-
 def _checks(dataset: Dataset, stage: str, gates: Sequence[str]) -> list[dg.AssetCheckSpec]:
     stops = "A red key stops here and is dead-lettered; the green ones come again without it."
     key = asset_key(dataset, stage)
@@ -187,11 +187,6 @@ def _log_notes_after(context: dg.AssetExecutionContext, batch: Batch, handoffs: 
 
 def _batch(context: dg.AssetExecutionContext, services: ServicesResource, dataset: Dataset) -> Batch:
     return Batch(services.open(), dataset, context.run.run_id, RunTrigger.from_tags(context.run.tags))
-
-
-def emit_run_start(services: Services, dataset: Dataset, run_id: str) -> None:
-    begin_run_metering(services, run_id, own_process=_is_run_process())
-    send_run_event(services, dataset, run_id, "START")
 
 
 def run_hooks(dataset: Dataset, stage: str) -> set[dg.HookDefinition]:
@@ -217,7 +212,8 @@ def emit_run_abort_if_stopped(
     failures = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE, limit=1)
     if not failures.records:
         send_run_event(services, dataset, run.run_id, "ABORT")
-        emit_run_lost(services, dataset, run.run_id, RunTrigger.from_tags(run.tags).replay)
+        replay = RunTrigger.from_tags(run.tags).replay
+        emit_run_end(services, dataset, run.run_id, replay, succeeded=False, lost=True)
 
 
 def _emit_run_end(context: dg.HookContext, dataset: Dataset, *, succeeded: bool) -> None:
@@ -226,8 +222,3 @@ def _emit_run_end(context: dg.HookContext, dataset: Dataset, *, succeeded: bool)
     run = context.instance.get_run_by_id(context.run_id)
     replay = RunTrigger.from_tags(run.tags).replay if run else None
     emit_run_end(services, dataset, context.run_id, replay, succeeded=succeeded)
-
-
-def _is_run_process() -> bool:
-    """Whether Dagster started this process for one run, from its code server or on a separate machine."""
-    return multiprocessing.parent_process() is not None or "execute_run" in sys.argv

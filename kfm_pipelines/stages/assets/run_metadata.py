@@ -12,7 +12,6 @@ from kfm_pipelines.orchestration.dagster_internals import attach_partition_metad
 from kfm_pipelines.orchestration.names import column_schema, image_metadata, location_metadata
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.handoff import KeyVerdict
-from kfm_pipelines.stages.previews import CarePreview
 from kfm_pipelines.state.wal import Entry, Outcome, last_entries_of_run
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.text import truncate_line
@@ -28,8 +27,7 @@ def log_notes(context: dg.AssetExecutionContext, batch: Batch) -> None:
 
 
 def stop_if_all_failed(context: dg.AssetExecutionContext, batch: Batch) -> None:
-    """Fails the stage in which the last key dropped out, unless some keys are merely unchanged: the last stage reports
-    those, and fails instead."""
+    """Fails the stage in which the last key dropped out, unless some keys are settled, which the last stage reports."""
     keys = context.partition_keys
     if batch.held_claims(keys):
         return
@@ -95,11 +93,14 @@ def _finding_record(key: str, finding: Finding) -> dg.TableRecord:
 
 
 def attach_care_metadata(context: dg.AssetExecutionContext, batch: Batch, key_verdicts: Sequence[KeyVerdict]) -> None:
-    """Attaches masking numbers, which Dagster plots over time, and the map that readers will see to masked keys. Both
-    come from the masked data."""
+    """Attaches masking numbers, which Dagster plots over time, and the map that readers will see to masked keys."""
     keys = list(dict.fromkeys(one.key for one in key_verdicts if one.verdict.passed and one.verdict.gate == "care"))
-    previews = batch.care_previews(keys[:MAX_MAPS])
-    attach_partition_metadata(context, {key: _care_metadata(preview) for key, preview in previews.items()})
+    metadata: dict[str, dict[str, Any]] = {}
+    for key, preview in batch.care_previews(keys[:MAX_MAPS]).items():
+        metadata[key] = {f"care/{name}": value for name, value in preview.numbers.items()}
+        metadata[key]["care/policy"] = preview.policy
+        metadata[key]["care/map"] = image_metadata(preview.png, "what readers will see")
+    attach_partition_metadata(context, metadata)
 
 
 def finish_run(
@@ -123,13 +124,6 @@ def finish_run(
     if unsettled:
         raise dg.Failure(_summary(unsettled, entries, batch.notes), allow_retries=False)
     return False
-
-
-def _care_metadata(preview: CarePreview) -> dict[str, Any]:
-    metadata: dict[str, Any] = {f"care/{name}": value for name, value in preview.numbers.items()}
-    metadata["care/policy"] = preview.policy
-    metadata["care/map"] = image_metadata(preview.png, "what readers will see")
-    return metadata
 
 
 def _key_metadata(

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -45,14 +45,7 @@ class PreparedInputs:
         return FetchCounts(misses=len(self.objects))
 
     def as_detail(self) -> dict[str, object]:
-        return {
-            "config": self.config,
-            "fingerprint": self.fingerprint,
-            "inputs_hash": self.inputs_hash,
-            "etags": dict(self.etags),
-            "sizes": dict(self.sizes),
-            "sha256": dict(self.sha256),
-        }
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "objects"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +66,13 @@ def prepare(services: Services, dataset: Dataset, claim: Claim, config: str) -> 
     if CanonicalKey.parse(claim.key).transform_version != dataset.key.transform_version:
         return _skip_other_version(services, dataset, claim, current)
     events = newest_per_object(known)
-    promised = fingerprint(events, config)
     intact = current is not None and _is_intact(services, dataset, current)
     if current is None and not events:
         return _skip_without_inputs(services, claim)
-    if current and intact and current.fingerprint == promised:
-        return _skip(services, claim, current, FetchCounts(hits=len(events)))
-    if current and intact and _is_unchanged_at_source(services, claim, config, current, events):
-        return _skip(services, claim, current, FetchCounts(hits=len(events)))
+    if current and intact:
+        promised = current.fingerprint == fingerprint(events, config)
+        if promised or _is_unchanged_at_source(services, claim, config, current, events):
+            return _skip(services, claim, current, FetchCounts(hits=len(events)))
     fetched = {event.asset_uri: _fetch_input(services, dataset, claim, event) for event in events}
     prepared = build_inputs(config, events, fetched)
     if current and intact and current.inputs_hash == prepared.inputs_hash:
@@ -197,21 +189,16 @@ def _intent(events: Sequence[IngestEvent], current: Revision | None) -> dict[str
 
 def _is_intact(services: Services, dataset: Dataset, current: Revision) -> bool:
     """Whether readers still find what was applied. If not, the same inputs are published again."""
-    layout, store = Layout(dataset.pipeline), services.store
-    return (
-        store.digest(layout.item(current.key)) == current.item_hash
-        and store.exists(layout.content(current.content_hash))
-        and store.exists(layout.processed_data(current.key))
-        and store.exists(layout.history(current.key))
-        and store.exists(layout.revision(current.key, current.revision))
-    )
+    layout, store, key = Layout(dataset.pipeline), services.store, current.key
+    there = [layout.content(current.content_hash), layout.processed_data(key), layout.history(key)]
+    there.append(layout.revision(key, current.revision))
+    return store.digest(layout.item(key)) == current.item_hash and all(map(store.exists, there))
 
 
 def _is_unchanged_at_source(
     services: Services, claim: Claim, config: str, current: Revision, events: Sequence[IngestEvent]
 ) -> bool:
-    """Whether all objects are those of the current revision. For events without an ETag, S3 is asked for it, so that
-    nothing is downloaded."""
+    """Whether all objects are those of the current revision. S3 is asked for an ETag that an event leaves out."""
     known = processed_objects(services.database, claim.key)
     if {event.asset_uri for event in events} != set(known):
         return False

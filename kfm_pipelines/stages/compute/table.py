@@ -126,7 +126,9 @@ def _describe_type_conflict(tables: "Sequence[pa.Table]") -> str:
 def _cast_if_lossless(column: "pa.ChunkedArray", target: "pa.DataType") -> "pa.ChunkedArray":
     import pyarrow as pa
 
-    if not pa.types.is_null(column.type) and _is_text(column.type) != pa.types.is_string(target):
+    inner = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    is_text = pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner)
+    if not pa.types.is_null(column.type) and is_text != pa.types.is_string(target):
         return column  # text is never parsed into numbers, nor numbers formatted as text
     try:
         return column.cast(target, safe=True)
@@ -134,16 +136,8 @@ def _cast_if_lossless(column: "pa.ChunkedArray", target: "pa.DataType") -> "pa.C
         return column
 
 
-def _is_text(kind: "pa.DataType") -> bool:
-    import pyarrow as pa
-
-    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner))
-
-
 def _apply_declared_fields(table: "pa.Table", dataset: Dataset, stated_units: Mapping[str, str]) -> "pa.Table":
-    """Adds units and descriptions to the columns of the declared type. A unit stated by the objects wins, so that the
-    gate can report a different one."""
+    """Adds units and descriptions to columns of the declared type. A unit stated by the objects wins, for the gate."""
     import pyarrow as pa
 
     declared = declared_schema(dataset.table)
@@ -212,8 +206,7 @@ def _drop_duplicate_rows(sorted_table: "pa.Table") -> "pa.Table":
 
 
 def _add_points(table: "pa.Table", declaration: Table) -> "pa.Table":
-    """Adds the derived geometry column in its declared position, after sorting because it distinguishes no rows. It is
-    empty when the coordinates are not as declared, which the gate reports."""
+    """Adds the derived geometry column in its declared position; empty when the coordinates are not as declared."""
     import pyarrow as pa
 
     derived = declaration.derived_column
@@ -222,17 +215,10 @@ def _add_points(table: "pa.Table", declaration: Table) -> "pa.Table":
     if derived.name in table.column_names:
         raise InputUnreadable(f"the objects of this key have a column {derived.name!r}, which is made of coordinates")
     declared = declared_schema(declaration)
-    pair = [table.column(name) for name in _coordinate_columns(table, declaration)]
+    names = [name for name in (declaration.longitude_column, declaration.latitude_column) if name]
+    good = all(name in table.column_names and table.schema.field(name).type == pa.float64() for name in names)
+    pair = [table.column(name) for name in names if good]
     points = points_of(*pair) if pair else pa.nulls(table.num_rows, pa.binary())
     field = declared.field(derived.name)
     place = sum(name in table.column_names for name in declared.names[: declared.get_field_index(derived.name)])
     return table.add_column(place, field.with_nullable(field.nullable or points.null_count > 0), points)
-
-
-def _coordinate_columns(table: "pa.Table", declaration: Table) -> list[str]:
-    """Returns the longitude and latitude columns, or nothing unless both exist and hold numbers."""
-    import pyarrow as pa
-
-    names = [name for name in (declaration.longitude_column, declaration.latitude_column) if name]
-    good = all(name in table.column_names and table.schema.field(name).type == pa.float64() for name in names)
-    return names if good else []

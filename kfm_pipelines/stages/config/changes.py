@@ -4,7 +4,7 @@ Keys mostly share their snapshots, so each one is compared once for all of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache, partial
 from typing import Any
 
 from kfm_pipelines.care.governance import Governance, governance_of
@@ -29,55 +29,48 @@ NO_SNAPSHOT = "it was published before configurations were kept"
 
 
 def configuration_changes(services: Services, dataset: Dataset, keys: Sequence[str]) -> dict[str, list[str]]:
-    """Returns for each key why it cannot be reproduced now; nothing when its configuration is unchanged. `dataset` is
-    the current declaration."""
+    """Returns for each key why it cannot be reproduced now. `dataset` is the current declaration."""
     known = applied_configs(services.database, keys)
-    comparison = _Comparison(services, dataset)
-    return {key: comparison.changes_since(known[key]) if key in known else [UNPUBLISHED] for key in keys}
+    governance = cache(partial(governance_of, services, dataset))
 
+    @cache
+    def declaration(digest: str) -> list[str]:
+        return declaration_changes(load_declaration(services, digest), dataset)
 
-class _Comparison:
-    def __init__(self, services: Services, dataset: Dataset) -> None:
-        self._services = services
-        self._dataset = dataset
-        self._declaration_changes = cache(self._compute_declaration_changes)  # by digest of the snapshot
-        self._environment_changes = cache(self._compute_environment_changes)
+    @cache
+    def environment(digest: str) -> list[str]:
+        now = environment_document(services.settings.store_url)
+        return environment_changes(load_snapshot(services.database, digest), now)
 
-    def changes_since(self, then: AppliedConfig) -> list[str]:
+    def changes_since(then: AppliedConfig) -> list[str]:
         if then.frozen is None or then.policy is None:
             return [NO_SNAPSHOT]
         return [
-            *self._declaration_changes(then.frozen[DECLARATION]),
-            *self._policy_changes(then.key, then.policy, then.exemption),
-            *self._environment_changes(then.frozen[ENVIRONMENT]),
-            *self._signer_changes(then.signed_by),
+            *declaration(then.frozen[DECLARATION]),
+            *_policy_changes(governance(), then.key, then.policy, then.exemption),
+            *environment(then.frozen[ENVIRONMENT]),
+            *_signer_changes(then.signed_by, signer_of(services).public.key_id),
         ]
 
-    def _compute_declaration_changes(self, digest: str) -> list[str]:
-        return declaration_changes(load_declaration(self._services, digest), self._dataset)
+    return {key: changes_since(known[key]) if key in known else [UNPUBLISHED] for key in keys}
 
-    def _compute_environment_changes(self, digest: str) -> list[str]:
-        now = environment_document(self._services.settings.store_url)
-        return environment_changes(load_snapshot(self._services.database, digest), now)
 
-    def _policy_changes(self, key: str, then: Mapping[str, str], past_exemption: str | None) -> Iterator[str]:
-        now, granted = self._governance.policy, self._governance.exemption_for(key)
-        exemption = granted.id if granted else None
-        if then["name"] != now.name:
-            yield f"the policy was {then['name']} and is {now.name}"
-        elif then["sha256"] != now.digest:
-            yield f"policy {now.name} is not what it was"
-        if past_exemption != exemption:
-            yield f"it was made under {_format_exemption(past_exemption)} and is under {_format_exemption(exemption)}"
+def _policy_changes(
+    governance: Governance, key: str, then: Mapping[str, str], past_exemption: str | None
+) -> Iterator[str]:
+    now, granted = governance.policy, governance.exemption_for(key)
+    exemption = granted.id if granted else None
+    if then["name"] != now.name:
+        yield f"the policy was {then['name']} and is {now.name}"
+    elif then["sha256"] != now.digest:
+        yield f"policy {now.name} is not what it was"
+    if past_exemption != exemption:
+        yield f"it was made under {_format_exemption(past_exemption)} and is under {_format_exemption(exemption)}"
 
-    def _signer_changes(self, then: str) -> Iterator[str]:
-        now = signer_of(self._services).public.key_id
-        if then != now:
-            yield f"it was signed with key {then[:12]}, and releases are signed with {now[:12]} now"
 
-    @cached_property
-    def _governance(self) -> Governance:
-        return governance_of(self._services, self._dataset)
+def _signer_changes(then: str, now: str) -> Iterator[str]:
+    if then != now:
+        yield f"it was signed with key {then[:12]}, and releases are signed with {now[:12]} now"
 
 
 def _format_exemption(exemption: str | None) -> str:
@@ -85,10 +78,8 @@ def _format_exemption(exemption: str | None) -> str:
 
 
 def refuse_laxer_policy(services: Services, dataset: Dataset, source_key: str) -> None:
-    """Raises PolicyRefused when the inputs of this key must not be published under the declared policy.
-
-    Masked inputs stay under the policy that masked them. Its authorities change what is published by a new version of
-    it; a new transform version that named another policy would bypass them."""
+    """Raises PolicyRefused unless masked inputs stay under the policy that masked them: a transform version that names
+    another one would bypass its authorities."""
     for reason in laxer_policies(services, dataset, [source_key]).values():
         raise PolicyRefused(f"{source_key}: {reason}")
 
@@ -115,21 +106,20 @@ def declaration_changes(then: Dataset, now: Dataset) -> list[str]:
 
 def environment_changes(then: Document, now: Document) -> list[str]:
     """Lists the differences in software and store, libraries first."""
-    libraries = list(_library_changes(then["libraries"], now["libraries"]))
+    before, after = then["libraries"], now["libraries"]
+    libraries = [
+        f"{name} {before.get(name, 'not installed')} -> {after.get(name, 'not installed')}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
     if len(libraries) > MAX_LIBRARIES_LISTED:
         libraries[MAX_LIBRARIES_LISTED:] = [f"{len(libraries) - MAX_LIBRARIES_LISTED} more libraries"]
     others = [
-        f"{field} {_format_value(_value_at(then, field))} -> {_format_value(_value_at(now, field))}"
+        f"{field} {_format_value(then, field)} -> {_format_value(now, field)}"
         for field in _differing_fields(then, now)
         if not field.startswith("libraries")
     ]
     return libraries + others
-
-
-def _library_changes(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
-    for name in sorted(then.keys() | now.keys()):
-        if then.get(name) != now.get(name):
-            yield f"{name} {then.get(name, 'not installed')} -> {now.get(name, 'not installed')}"
 
 
 def _differing_fields(then: Document, now: Document, prefix: str = "") -> Iterator[str]:
@@ -142,12 +132,8 @@ def _differing_fields(then: Document, now: Document, prefix: str = "") -> Iterat
             yield prefix + name
 
 
-def _value_at(document: Document, field: str) -> Any:
+def _format_value(document: Document, field: str) -> str:
     value: Any = document
     for part in field.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
-    return value
-
-
-def _format_value(value: object) -> str:
     return "unknown" if value is None else str(value)

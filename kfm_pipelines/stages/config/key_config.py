@@ -82,8 +82,7 @@ class KeyConfigs:
         return self._historical[digest]
 
     def _with_current_quality(self, digest: str) -> Dataset:
-        """Review and quality rules do not shape the bytes, so the current ones apply. Quality thresholds name columns,
-        so they are taken over only within the same transform version."""
+        """The current review and quality rules apply, the latter only within a transform version: they name columns."""
         then, now = load_declaration(self._services, digest), self._current.dataset
         same = then.key.transform_version == now.key.transform_version
         return then.model_copy(update={"review": now.review} | ({"quality": now.quality} if same else {}))

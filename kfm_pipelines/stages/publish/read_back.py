@@ -39,8 +39,7 @@ def published_data(store: Store, layout: Layout, revision: Revision) -> bytes:
 
 
 def table_as_published(dataset: Dataset, policy: Policy, item: Mapping[str, Any]) -> Table | None:
-    """Returns the declared table of a key published under the current policy, transform version and schema; None for
-    any other, because it was judged by other rules."""
+    """Returns the table of a key published under the current policy, transform version and schema; None for others."""
     properties = item.get("properties")
     if not isinstance(properties, dict):
         return None

@@ -112,9 +112,8 @@ def is_visible(services: Services, dataset: Dataset, intent: Entry) -> bool:
 
 
 def complete_visible_publications(services: Services) -> list[str]:
-    """Completes publications of killed datasets that were interrupted after their swap: readers see them, so the log
-    has to record them. Those interrupted before their swap wait for `kfm unkill`. Returns what could not be completed,
-    and why."""
+    """Completes publications of killed datasets that readers see, because the log has to record them; others wait for
+    `kfm unkill`. Returns what could not be completed, and why."""
     problems = []
     for name, key in kill_switch.interrupted_publications(services.database, MAX_COMPLETED_PER_CALL):
         try:
@@ -152,8 +151,7 @@ def _complete_if_visible(services: Services, dataset: Dataset, key: str) -> None
 def _refuse_unless_allowed(
     database: Database, claim: Claim, governance: Governance, release: Release, txn: int
 ) -> None:
-    """Refuses unless the configuration is the one it was computed under, every gate is green and any required review
-    is given."""
+    """Refuses unless it was computed under this configuration, every gate is green and any required review is given."""
     computed = _entry_of(database, claim.key, txn, Step.COMPUTE)
     if computed["config"] != governance.config_digest(claim.key):
         raise GateRefused(f"{claim.key}: the policy, an exemption or the declaration has changed since it was computed")

@@ -1,5 +1,4 @@
-"""The database side of publishing: the locked key and what is committed with its swap, and what garbage collection
-must keep.
+"""The database side of publishing: the locked key, what is committed with its swap, and what must be kept.
 
 A publication blocks garbage collection until its transaction ends, and a collector excludes publications. Either waits
 for the other before it takes any further lock, so there is no deadlock.
@@ -44,8 +43,7 @@ class Publication:
         self._dataset = dataset
 
     def refuse_if_killed(self) -> None:
-        """Call right before the swap: the upload may have taken minutes. An answer from the database also proves that
-        the locks are still held."""
+        """Call right before the swap: uploads may take minutes. An answer also proves that the locks are still held."""
         kill_switch.refuse_if_killed(self._connection, self._dataset)
 
     def commit(

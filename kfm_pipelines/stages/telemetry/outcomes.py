@@ -60,13 +60,10 @@ class OutcomeTelemetry:
                 metrics.set("freshness_min", fresh, dataset=dataset)
             log.info("revision %s published", release.get("revision"))
 
-    def emit_skipped(self, claim: Claim) -> None:
+    def emit_unpublished(self, claim: Claim, outcome: str) -> None:
+        self._stage_telemetry.mark_no_output()
         with self._best_effort():
-            self._add_outcome(_KeyOutcome(claim, SKIPPED, datetime.now(UTC), claim.epoch))
-
-    def emit_awaiting_review(self, claim: Claim) -> None:
-        with self._best_effort():
-            self._add_outcome(_KeyOutcome(claim, AWAITING, datetime.now(UTC), claim.epoch))
+            self._add_outcome(_KeyOutcome(claim, outcome, datetime.now(UTC), claim.epoch))
 
     def emit_retry(self, error: Exception) -> None:
         with self._best_effort():

@@ -137,19 +137,16 @@ class StageTelemetry:
 
     def end_stage(self) -> None:
         """Records the usage since the last call."""
-        with best_effort(self._services.telemetry, "the cost of a stage", "energy"):
-            self._flush_usage()
-
-    def _flush_usage(self) -> None:
-        used, self._used = self._used, {}
-        run = active_runs(self._services).get(self._run_id)
-        for work, usage in used.items():
-            if run is not None:
-                run.add(usage)
-            seconds = usage.wall_seconds or 0.0
-            self._services.telemetry.metrics.observe("processing_latency_seconds", seconds, stage=work.stage)
-        dataset, replay = self._dataset.dataset, self._trigger.replay
-        emit_costs(self._services, record_usage(self._services, self._run_id, used, dataset=dataset, replay=replay))
+        services, dataset, replay = self._services, self._dataset.dataset, self._trigger.replay
+        with best_effort(services.telemetry, "the cost of a stage", "energy"):
+            used, self._used = self._used, {}
+            run = active_runs(services).get(self._run_id)
+            for work, usage in used.items():
+                if run is not None:
+                    run.add(usage)
+                seconds = usage.wall_seconds or 0.0
+                services.telemetry.metrics.observe("processing_latency_seconds", seconds, stage=work.stage)
+            emit_costs(services, record_usage(services, self._run_id, used, dataset=dataset, replay=replay))
 
     def _attributes(self, claim: Claim, stage: str, origin: Origin) -> dict[str, SpanValue]:
         attributes: dict[str, SpanValue] = {
@@ -183,23 +180,20 @@ def trace_gate(services: Services, gate: str, judge: Callable[[], Verdict]) -> V
     about = current_span_attributes(CONTEXT_ATTRIBUTES)
     with telemetry.spans.span(f"{gate}_gate", {**about, "kfm.gate": gate}) as span:
         verdict = judge()
+        label = "green" if verdict.passed else "red"
         broken = sorted({finding.rule for finding in verdict.findings})
         if span is not None:
-            span.set_attribute("kfm.verdict", _verdict_label(verdict))
+            span.set_attribute("kfm.verdict", label)
             if broken:
                 span.set_attribute("kfm.findings", broken)
         if not verdict.passed:
             mark_failed(span, "red")
         # Inside the span, so that the line carries its id.
         level = logging.INFO if verdict.passed else logging.ERROR
-        log.log(level, "gate %s is %s%s", gate, _verdict_label(verdict), f": {', '.join(broken)}" if broken else "")
+        log.log(level, "gate %s is %s%s", gate, label, f": {', '.join(broken)}" if broken else "")
     if TRIAL not in about:
-        telemetry.metrics.count("gate_verdicts_total", gate=gate, verdict=_verdict_label(verdict))
+        telemetry.metrics.count("gate_verdicts_total", gate=gate, verdict=label)
     return verdict
-
-
-def _verdict_label(verdict: Verdict) -> str:
-    return "green" if verdict.passed else "red"
 
 
 def active_runs(services: Services) -> dict[str, RunUsage]:
@@ -213,34 +207,21 @@ def begin_run_metering(services: Services, run_id: str, *, own_process: bool) ->
         active_runs(services)[run_id] = RunUsage(Meter.since_process_start() if own_process else Meter())
 
 
-def emit_run_end(services: Services, dataset: Dataset, run_id: str, replay: str | None, *, succeeded: bool) -> None:
+def emit_run_end(
+    services: Services, dataset: Dataset, run_id: str, replay: str | None, *, succeeded: bool, lost: bool = False
+) -> None:
+    """A run that is `lost` was stopped or died elsewhere, so its costs are unknown."""
     with best_effort(services.telemetry, "the end of a run"):
-        run = active_runs(services).pop(run_id, None)  # a stage that was run alone has begun nothing
-        if run is not None:
-            _record_usage(services, dataset, run_id, replay, _clamp_memory(run.overhead()))
-        _emit_result(services, dataset, run_id, replay, succeeded=succeeded)
-
-
-def emit_run_lost(services: Services, dataset: Dataset, run_id: str, replay: str | None) -> None:
-    """Emits the end of a run that was stopped or died elsewhere, with unknown costs."""
-    with best_effort(services.telemetry, "the end of a run"):
-        _record_usage(services, dataset, run_id, replay, Usage(None, None))
-        _emit_result(services, dataset, run_id, replay, succeeded=False)
-
-
-def _record_usage(services: Services, dataset: Dataset, run_id: str, replay: str | None, usage: Usage) -> None:
-    used = {WorkUnit(OUTSIDE_KEYS): usage}
-    emit_costs(services, record_usage(services, run_id, used, dataset=dataset.dataset, replay=replay))
-
-
-def _emit_result(services: Services, dataset: Dataset, run_id: str, replay: str | None, *, succeeded: bool) -> None:
-    services.telemetry.metrics.set("pipeline_success", int(succeeded), dataset=dataset.dataset)
-    with log_context(run_id=run_id, dataset=dataset.dataset, replay_id=replay):
-        log.log(logging.INFO if succeeded else logging.ERROR, "run ended %s", "well" if succeeded else "badly")
-    services.telemetry.flush()
-
-
-def _clamp_memory(usage: Usage) -> Usage:
-    """Memory is sampled, so that the parts may add up to slightly more than the total."""
-    held = usage.gigabyte_seconds
-    return replace(usage, gigabyte_seconds=None if held is None else max(0.0, held))
+        usage = Usage(None, None) if lost else None
+        # A stage that was run alone has begun nothing.
+        if not lost and (run := active_runs(services).pop(run_id, None)) is not None:
+            usage = run.overhead()
+            held = usage.gigabyte_seconds  # sampled, so that the parts may add up to slightly more than the total
+            usage = replace(usage, gigabyte_seconds=None if held is None else max(0.0, held))
+        if usage is not None:
+            used = {WorkUnit(OUTSIDE_KEYS): usage}
+            emit_costs(services, record_usage(services, run_id, used, dataset=dataset.dataset, replay=replay))
+        services.telemetry.metrics.set("pipeline_success", int(succeeded), dataset=dataset.dataset)
+        with log_context(run_id=run_id, dataset=dataset.dataset, replay_id=replay):
+            log.log(logging.INFO if succeeded else logging.ERROR, "run ended %s", "well" if succeeded else "badly")
+        services.telemetry.flush()

@@ -47,8 +47,7 @@ def _gate_entry(verdict: GateVerdict) -> dict[str, object]:
 
 
 def quarantine_files(services: Services, dataset: Dataset, claim: Claim) -> None:
-    """Copies the masked and staged files of this claim to the restricted tier for a while. Its inputs are not copied,
-    because they are still at their source."""
+    """Copies the masked and staged files of this claim to the restricted tier for a while."""
     store, folder = services.store, Layout(dataset.pipeline).refused_folder(claim.key, claim.epoch)
     record_kept(services.database, claim, folder, services.settings.red_days)
     place = f"{dataset.pipeline}/{claim.key}/{claim.epoch}"

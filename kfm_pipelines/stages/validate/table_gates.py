@@ -68,8 +68,7 @@ def judge_table(
 
 
 def table_verdicts(services: Services, subject: TableSubject) -> Iterator[tuple[Verdict, Report]]:
-    """Yields verdicts with their suite reports. Quality is judged only if the schema passes; a gate that fails to judge
-    refuses."""
+    """Yields verdicts with their suite reports. Quality is judged only if the schema passes."""
     schema = trace_gate(services, "schema", lambda: _judge_safely("schema", judge_schema, subject))
     yield schema, None
     if schema.passed:
@@ -106,8 +105,7 @@ def refusal_of(key: str, verdict: Verdict) -> GateRefused:
 def load_baselines(
     services: Services, dataset: Dataset, claim: Claim, table: "pa.Table", *, unmasked: bool
 ) -> Baselines:
-    """Row counts are comparable only under the same policy: what was published under an exemption must not block what
-    replaces it. Neighbouring windows are used only for unmasked data, since masking changes the number of rows."""
+    """Row counts are comparable only under the same policy, and those of neighbouring windows only if nothing masks."""
     current = current_revision(services.database, claim.key)
     around = dataset.quality.rows.neighbours
     neighbours = neighbour_rows(services.database, claim.key, around.windows) if around and unmasked else []
@@ -144,8 +142,7 @@ def _has_drifted(services: Services, dataset: Dataset, current: Revision, table:
 
 
 def _quality(services: Services, subject: TableSubject, reports: list[Report]) -> Verdict:
-    """Judges by the declared thresholds and the dataset's Great Expectations suite, if any. Appends the suite's report,
-    or None, to `reports`."""
+    """Judges by the declared thresholds and the suite, if any, whose report (or None) it appends to `reports`."""
     verdict = _judge_safely("qa", judge_quality, subject)
     name, dataset = subject.dataset.quality.suite, subject.dataset
     if name is None:

@@ -36,7 +36,10 @@ class LogFile(logging.Handler):
         line = self._line_formatter.format_line(record)
         try:
             if self._lost_lines:
-                self._file.write(self._line_formatter.format_line(_loss_record(self._lost_lines)))
+                lines = "1 line" if self._lost_lines == 1 else f"{self._lost_lines} lines"
+                text = f"{lines} before this one could not be written"
+                loss = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (), None)
+                self._file.write(self._line_formatter.format_line(loss))
                 self._lost_lines = 0
             self._file.write(line)
         except OSError:
@@ -65,11 +68,5 @@ def configure_logs(settings: Settings) -> None:
 
 
 def error_fields(error: BaseException) -> dict[str, object]:
-    """Returns the `extra=` that describes an error in our log only. With `exc_info` other handlers would print its
-    message, which may quote data."""
+    """Returns the `extra=` that describes an error in our log only, without its message, which may quote data."""
     return {ERROR_ATTRIBUTE: describe_error(error)}
-
-
-def _loss_record(lines: int) -> logging.LogRecord:
-    text = f"{lines} line{'s' if lines != 1 else ''} before this one could not be written"
-    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (), None)

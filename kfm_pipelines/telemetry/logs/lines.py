@@ -148,8 +148,7 @@ def format_frame(filename: str, line: int | str | None, function: str) -> str:
 
 
 def to_json_value(value: object, redactor: Redactor, depth: int = 2) -> object:
-    """Converts a value to redacted JSON. Objects other than plain values are named by class only, because their repr
-    may hold data."""
+    """Converts a value to redacted JSON. Only plain values are quoted, because the repr of others may hold data."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):

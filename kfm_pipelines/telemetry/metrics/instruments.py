@@ -43,9 +43,8 @@ class MetricSeries:
             raise ValueError(f"{self._metric.name} has the labels {self._metric.labels}, not {tuple(labels)}")
         values = tuple(labels[name][:MAX_LABEL_LENGTH] for name in self._metric.labels)
         known = self._known.get(values)
-        return self._add(values) if known is None else known
-
-    def _add(self, values: tuple[str, ...]) -> dict[str, str]:
+        if known is not None:
+            return known
         values = tuple(limit_label(value) for value in values)
         with self._lock:
             if values not in self._known and len(self._known) >= MAX_SERIES:
@@ -62,11 +61,9 @@ def limit_label(value: str) -> str:
 class Instruments:
     """Counts, observes and sets metrics by name. Thread-safe."""
 
-    def __init__(self, meter: "Meter | None") -> None:
+    def __init__(self) -> None:
         self._series = {metric.name: MetricSeries(metric) for metric in METRICS}
         self._instruments: dict[str, Any] = {}
-        if meter is not None:
-            self.use_meter(meter)
 
     def use_meter(self, meter: "Meter") -> None:
         self._instruments = {metric.name: _create_instrument(meter, metric) for metric in METRICS}
@@ -103,10 +100,7 @@ def _create_instrument(meter: "Meter", metric: Metric) -> Any:
 
 
 class MetricsFile:
-    """Writes what the process counted since the last flush as one OTLP JSON line, if it counted anything.
-
-    Deltas, so that the lines of any number of processes, ended ones included, add up.
-    """
+    """Writes what was counted since the last flush as one OTLP JSON line: deltas, so that lines of processes add up."""
 
     def __init__(self, folder: Path, count_dropped: CountDropped) -> None:
         from opentelemetry.exporter.otlp.json.file import FileMetricExporter
@@ -137,8 +131,7 @@ def _delta_temporality() -> dict[type, Any]:
 
 
 class RetryingLineWriter:
-    """A text stream that keeps the lines it could not write and writes them first the next time, so that no counts get
-    lost. The oldest are dropped when there are more than MAX_PENDING_LINES."""
+    """A text stream that keeps lines it could not write, at most MAX_PENDING_LINES, and writes them the next time."""
 
     closed = False
 

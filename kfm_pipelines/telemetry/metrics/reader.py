@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from kfm_pipelines.telemetry.append_only import previous_path
 from kfm_pipelines.telemetry.metrics.instruments import MAX_SERIES, METRICS_FILE, OTHER, limit_label
@@ -38,8 +38,7 @@ class Distribution:
         return sum(self.counts)
 
     def quantile(self, share: float) -> float | None:
-        """Returns the quantile as Prometheus computes it, by interpolating within a bucket; the last bound for values
-        beyond it, and None when there are no values."""
+        """Interpolates within a bucket as Prometheus does; the last bound for values beyond it, None without values."""
         rank = share * self.count
         below, lower = 0, 0.0
         for bound, count in zip(self.bounds, self.counts[:-1], strict=True):
@@ -118,7 +117,8 @@ class Totals:
         data = document["sum" if metric.kind == "counter" else metric.kind]
         if metric.kind != "gauge" and data["aggregationTemporality"] != DELTA:
             raise ValueError("not a delta")
-        series = self._series_of(metric)
+        by_kind: dict[str, Any] = {"counter": self.counters, "gauge": self.gauges, "histogram": self.histograms}
+        series: dict[Labels, Any] = by_kind[metric.kind][metric.name]
         for point in data["dataPoints"]:
             labels = _labels(metric, point, series)
             if metric.kind == "counter":
@@ -136,10 +136,6 @@ class Totals:
             return
         distribution = self.histograms[metric.name].setdefault(labels, _empty_distribution(metric))
         distribution.add(counts, float(point.get("sum", 0.0)))
-
-    def _series_of(self, metric: Metric) -> dict[Labels, Any]:
-        by_kind: dict[str, Any] = {"counter": self.counters, "gauge": self.gauges, "histogram": self.histograms}
-        return cast(dict[Labels, Any], by_kind[metric.kind][metric.name])
 
 
 def _empty_distribution(metric: Metric) -> Distribution:
@@ -178,7 +174,7 @@ def read_totals(folder: Path, since: datetime | None = None) -> Totals:
     with _open_files(folder) as files:
         for file in files:
             for line in _whole_lines(file):
-                if not earliest or _line_time(line) >= earliest:
+                if not earliest or ((found := _TIME.search(line)) and int(found[1]) >= earliest):
                     totals.add_line(line)
     return totals
 
@@ -214,8 +210,7 @@ class MetricsFollower:
 
 @contextlib.contextmanager
 def _open_files(folder: Path) -> Iterator[list[BinaryIO]]:
-    """Yields the previous file and the current one. Opens the current one first, so that a file rotated in between is
-    found twice rather than missed."""
+    """Yields the previous file and the current one, opened first: a file rotated in between is found, perhaps twice."""
     with contextlib.ExitStack() as stack:
         files: dict[int, BinaryIO] = {}
         for path in (folder / METRICS_FILE, previous_path(folder / METRICS_FILE)):
@@ -234,8 +229,3 @@ def _fingerprint(file: BinaryIO) -> bytes | None:
 
 def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
     return takewhile(lambda line: line.endswith(b"\n"), file)
-
-
-def _line_time(line: bytes) -> int:
-    found = _TIME.search(line)
-    return int(found[1]) if found else -1

@@ -66,15 +66,11 @@ def _family(metric: Metric, totals: Totals) -> Family:
     family = create(metric.prometheus, metric.description, labels=metric.labels)
     for labels, value in totals.series(metric.name):
         if isinstance(value, Distribution):
-            family.add_metric(labels, _cumulative_buckets(value), value.total)
+            bounds = [*(str(float(bound)) for bound in value.bounds), "+Inf"]
+            family.add_metric(labels, list(zip(bounds, accumulate(value.counts), strict=True)), value.total)
         else:
             family.add_metric(labels, value)
     return cast(Family, family)
-
-
-def _cumulative_buckets(distribution: Distribution) -> list[tuple[str, float]]:
-    bounds = [*(str(float(bound)) for bound in distribution.bounds), "+Inf"]
-    return list(zip(bounds, accumulate(distribution.counts), strict=True))
 
 
 class _Server(ThreadingWSGIServer):

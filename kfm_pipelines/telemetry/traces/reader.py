@@ -54,17 +54,12 @@ def read_spans(folder: Path, containing: str = "") -> Iterator[RecordedSpan]:
     wanted = containing.encode(errors="replace")
     for path in (previous_path(folder / SPANS_FILE), folder / SPANS_FILE):
         with suppress(FileNotFoundError), path.open("rb") as file:
-            for line in file:
-                if wanted in line:
-                    yield from _parse_line(line)
-
-
-def _parse_line(line: bytes) -> Iterator[RecordedSpan]:
-    """Yields nothing for a line torn by a crash."""
-    with suppress(ValueError, KeyError, TypeError):
-        for resource in json.loads(line)["resourceSpans"]:
-            for scope in resource["scopeSpans"]:
-                yield from (_parse_span(one) for one in scope["spans"])
+            for line in (one for one in file if wanted in one):
+                with suppress(ValueError, KeyError, TypeError):  # a line torn by a crash
+                    scopes = [
+                        scope for resource in json.loads(line)["resourceSpans"] for scope in resource["scopeSpans"]
+                    ]
+                    yield from (_parse_span(one) for scope in scopes for one in scope["spans"])
 
 
 def _parse_span(one: dict[str, Any]) -> RecordedSpan:

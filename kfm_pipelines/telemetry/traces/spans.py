@@ -49,8 +49,8 @@ class TraceContext:
 
     @classmethod
     def of_event(cls, identity: str) -> "TraceContext":
-        """Returns the root span of an event's trace. Derived from the event's identity, because S3 notifications carry
-        no context: producer and consumer find the same trace independently."""
+        """Returns the root span of an event's trace, which producer and consumer derive independently: S3 notifications
+        carry no context."""
         digest = hashlib.sha256(f"kfm-trace-1:{identity}".encode()).digest()
         return cls(int.from_bytes(digest[:16], "big") or 1, int.from_bytes(digest[16:24], "big") or 1)
 
@@ -81,15 +81,8 @@ class PresetIdGenerator(RandomIdGenerator):
 class Spans:
     """Opens spans; without a tracer it opens none."""
 
-    def __init__(self, tracer: trace.Tracer | None) -> None:
-        self._tracer = tracer
-
-    def use_tracer(self, tracer: trace.Tracer) -> None:
-        self._tracer = tracer
-
-    @property
-    def is_enabled(self) -> bool:
-        return self._tracer is not None
+    def __init__(self, tracer: trace.Tracer | None = None) -> None:
+        self.tracer = tracer
 
     @contextmanager
     def span(
@@ -101,13 +94,12 @@ class Spans:
         kind: SpanKindName = "internal",
         links: Sequence[TraceContext] = (),
     ) -> Iterator[trace.Span | None]:
-        """Opens a span under the given parent, or else under the current span. An exception marks it as failed by the
-        exception's class only, because the message may quote data."""
-        if self._tracer is None:
+        """Opens a span under the parent, or else the current span. An exception marks it failed, by its class only."""
+        if self.tracer is None:
             yield None
             return
         with trace.use_span(
-            _start_span(self._tracer, name, attributes, _parent_context(parent), kind, links),
+            _start_span(self.tracer, name, attributes, _parent_context(parent), kind, links),
             end_on_exit=True,
             record_exception=False,
             set_status_on_exception=False,
@@ -122,11 +114,11 @@ class Spans:
         self, name: str, context: TraceContext, begun: datetime, ended: datetime, attributes: Mapping[str, SpanValue]
     ) -> None:
         """Emits the completed first span of a trace, with the ids of the given context."""
-        if self._tracer is None:
+        if self.tracer is None:
             return
         token = _preset_context.set(context)
         try:
-            span = _start_span(self._tracer, name, attributes, Context(), "producer", at=begun)
+            span = _start_span(self.tracer, name, attributes, Context(), "producer", at=begun)
         finally:
             _preset_context.reset(token)
         span.end(_nanoseconds(max(begun, ended)))
@@ -143,9 +135,9 @@ class Spans:
         failed: str | None = None,
     ) -> TraceContext:
         """Emits a completed span, and returns its context for the spans below it."""
-        if self._tracer is None:
+        if self.tracer is None:
             return parent
-        span = _start_span(self._tracer, name, attributes, _parent_context(parent), kind, at=begun)
+        span = _start_span(self.tracer, name, attributes, _parent_context(parent), kind, at=begun)
         if failed:
             mark_failed(span, failed)
         span.end(_nanoseconds(max(begun, ended)))

@@ -15,7 +15,7 @@ from kfm_pipelines.operations.status import indicators
 from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
-from kfm_pipelines.stages.telemetry.spans import begin_run_metering, emit_run_end, emit_run_lost
+from kfm_pipelines.stages.telemetry.spans import begin_run_metering, emit_run_end
 from kfm_pipelines.stages.telemetry.tables import origins_of, settled_events
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
@@ -135,7 +135,7 @@ def test_the_entries_of_a_run_add_up_to_its_usage(site: Site) -> None:
 
 
 def test_a_dead_run_has_an_unknown_cost(site: Site) -> None:
-    emit_run_lost(site.services, site.dataset, "a-run", None)
+    emit_run_end(site.services, site.dataset, "a-run", None, succeeded=False, lost=True)
     [row] = site.fetch("SELECT stage, method, watt_seconds FROM kfm.energy WHERE dataset IS NOT NULL")
     assert row == {"stage": "other", "method": "unknown", "watt_seconds": None}
     assert totals(site.root).gauge("pipeline_success", dataset=site.dataset.dataset) == 0

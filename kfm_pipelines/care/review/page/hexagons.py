@@ -4,13 +4,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+
+import h3
+import numpy as np
+from numpy.typing import NDArray
 
 from kfm_pipelines.care.review.page.places import CellCount
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 # One hue from light to dark, readable in grey and with any colour vision.
 SHADES = ("#dbe7f3", "#b3cfe6", "#7fb0d6", "#3b76ab", "#1b4f86")
@@ -22,7 +21,7 @@ MAX_LABELS = 500
 class Hexagon:
     records: int
     resolution: int
-    corners: "NDArray[np.float64]"  # longitude, latitude
+    corners: NDArray[np.float64]  # longitude, latitude
     centre: tuple[float, float]
 
 
@@ -36,16 +35,11 @@ class CellLabel:
 
 def build_hexagons(cells: Iterable[CellCount]) -> list[Hexagon]:
     """Returns coarse cells first, so that finer ones lie on top. Invalid cells are left out."""
-    import h3
-
     drawn = [_build_hexagon(cell) for cell in cells if h3.is_valid_cell(cell.cell)]
     return sorted(drawn, key=lambda hexagon: (hexagon.resolution, hexagon.centre))
 
 
 def _build_hexagon(cell_count: CellCount) -> Hexagon:
-    import h3
-    import numpy as np
-
     latitude, longitude = h3.cell_to_latlng(cell_count.cell)
     corners = np.array(h3.cell_to_boundary(cell_count.cell))[:, ::-1]
     # Corners beyond the antimeridian stay on the side of the centre; otherwise the outline would span the world.
@@ -83,8 +77,6 @@ def shade_of(records: int, edges: Sequence[int]) -> str:
 
 def place_labels(drawn: Sequence[Hexagon], layout: "LabelLayout") -> list[CellLabel]:
     """Returns the counts that fit into their cell without covering a finer cell or another label."""
-    import numpy as np
-
     taken: list[tuple[float, float, float, float]] = []
     fitting: list[CellLabel] = []
     centres = np.array([hexagon.centre for hexagon in drawn]).reshape(-1, 2)
@@ -93,7 +85,8 @@ def place_labels(drawn: Sequence[Hexagon], layout: "LabelLayout") -> list[CellLa
     for hexagon in reversed(drawn):
         if len(fitting) == MAX_LABELS:
             break
-        half = layout.half_size(f"{hexagon.records:,}")
+        text = f"{hexagon.records:,}"
+        half = len(text) * layout.character_width / 2, layout.height / 2
         covering = finer_than > hexagon.resolution
         spot = next(
             (
@@ -107,7 +100,7 @@ def place_labels(drawn: Sequence[Hexagon], layout: "LabelLayout") -> list[CellLa
         )
         if spot is not None:
             taken.append((*spot, *half))
-            fitting.append(CellLabel(f"{hexagon.records:,}", *spot, hexagon.records))
+            fitting.append(CellLabel(text, *spot, hexagon.records))
     return fitting
 
 
@@ -120,9 +113,6 @@ class LabelLayout:
     lower_left: tuple[float, float]
     upper_right: tuple[float, float]
 
-    def half_size(self, text: str) -> tuple[float, float]:
-        return len(text) * self.character_width / 2, self.height / 2
-
     def contains(self, spot: tuple[float, float], half: tuple[float, float]) -> bool:
         return all(
             low + reach <= place <= high - reach
@@ -132,8 +122,6 @@ class LabelLayout:
 
 def _label_positions(hexagon: Hexagon, half: tuple[float, float]) -> Iterator[tuple[float, float]]:
     """Yields the centre, then positions towards each corner; nothing when the label is too large for the cell."""
-    import numpy as np
-
     extent = np.ptp(hexagon.corners, axis=0) / 2
     if half[0] > 0.75 * extent[0] or half[1] > 0.6 * extent[1]:
         return
@@ -145,9 +133,7 @@ def _label_positions(hexagon: Hexagon, half: tuple[float, float]) -> Iterator[tu
 def _overlaps(
     spot: tuple[float, float],
     half: tuple[float, float],
-    centres: "NDArray[np.float64]",
-    halves: "NDArray[np.float64]",
+    centres: NDArray[np.float64],
+    halves: NDArray[np.float64],
 ) -> bool:
-    import numpy as np
-
     return bool((np.abs(centres - np.array(spot)) < halves + np.array(half)).all(axis=1).any())

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from kfm_pipelines.care.review.page import hexagons
 from kfm_pipelines.care.review.page.places import MapPlaces, Points
 from kfm_pipelines.declarations import Extent
 from kfm_pipelines.text import truncate_line
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.figure import Figure
 
 MAX_CIRCLES = 2_000
 WIDTH = 384.0
@@ -50,10 +52,7 @@ def point_style(name: str, index: int) -> PointStyle:
     return _STYLES.get(name) or _OTHER_STYLES[index % len(_OTHER_STYLES)]
 
 
-def legend_entries(places: MapPlaces, drawn: Sequence[hexagons.Hexagon]) -> list[tuple["Artist", str]]:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
+def legend_entries(places: MapPlaces, drawn: Sequence[hexagons.Hexagon]) -> list[tuple[Artist, str]]:
     edges = hexagons.shade_edges([hexagon.records for hexagon in drawn])
     keys: list[tuple[Artist, str]] = [
         (Patch(facecolor=shade, edgecolor=EDGE, linewidth=0.5), f"{name} records")
@@ -64,20 +63,15 @@ def legend_entries(places: MapPlaces, drawn: Sequence[hexagons.Hexagon]) -> list
         dot = Line2D([], [], color=style.colour, marker=style.marker, markersize=4.5, linestyle="none")
         dot.set(markeredgecolor=style.line, markeredgewidth=0.5)
         keys.append((dot, f"{truncate_line(points.name, 13)} ({len(points):,})"))
-    if any(_has_circles(points) for points in places.points):
+    circled = [points.uncertainty_m for points in places.points if len(points) <= MAX_CIRCLES]
+    if any((np.nan_to_num(metres) > 0).any() for metres in circled):
         ring = Line2D([], [], color=MUTED, marker="o", markersize=6, markerfacecolor="none", linestyle="none")
         keys.append((ring, "uncertainty"))
     return keys
 
 
-def column_count(entries: "Sequence[tuple[Artist, str]]") -> int:
+def column_count(entries: Sequence[tuple[Artist, str]]) -> int:
     return 3 if all(len(name) <= 18 for _, name in entries) else 2
-
-
-def _has_circles(points: Points) -> bool:
-    import numpy as np
-
-    return len(points) <= MAX_CIRCLES and bool((np.nan_to_num(points.uncertainty_m) > 0).any())
 
 
 def map_notes(places: MapPlaces, frame: Extent, cells_drawn: int) -> list[str]:
@@ -98,14 +92,14 @@ def _count_outside(points: Points, frame: Extent) -> int:
     return int((~inside).sum())
 
 
-def write_notes(figure: "Figure", notes: Sequence[str], top: float) -> None:
+def write_notes(figure: Figure, notes: Sequence[str], top: float) -> None:
     height = figure.get_figheight() * 96
     for index, note in enumerate(notes):
         y = (top - ROW * (index + 0.5)) / height
         figure.text(LEFT / WIDTH, y, note, va="center", fontsize=7, color=MUTED)
 
 
-def draw_legend(figure: "Figure", entries: "Sequence[tuple[Artist, str]]", top: float) -> None:
+def draw_legend(figure: Figure, entries: Sequence[tuple[Artist, str]], top: float) -> None:
     if not entries:
         return
     figure.legend(

@@ -1,24 +1,25 @@
-"""Draws a map as a PNG; the same places give the same bytes.
-
-The layout is 384 CSS pixels wide, as a phone is; more pixels make it sharper, not larger.
-"""
+"""Draws a map as a PNG, laid out for the width of a phone; the same places give the same bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import groupby
 from math import ceil, cos, radians
-from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import EllipseCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MultipleLocator
 
 from kfm_pipelines.care.review.page import hexagons, legend
 from kfm_pipelines.care.review.page.legend import EDGE, INK, LEFT, LINE, MUTED, RIGHT, ROW, STYLE, TICKS, TOP, WIDTH
 from kfm_pipelines.care.review.page.places import MapPlaces, Points
 from kfm_pipelines.declarations import Extent
 from kfm_pipelines.text import truncate_line
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 METRES_PER_DEGREE = 111_195.0
 
@@ -51,8 +52,6 @@ def draw_map(
     outline: Sequence[tuple[float, float]] = (),
     width_px: int = 1152,
 ) -> bytes:
-    from matplotlib import rc_context
-
     buffer = BytesIO()
     with rc_context(STYLE):
         figure = _draw_figure(places, frame, title, outline)
@@ -60,10 +59,7 @@ def draw_map(
     return buffer.getvalue()
 
 
-def _draw_figure(places: MapPlaces, frame: Extent, title: str, outline: Sequence[tuple[float, float]]) -> "Figure":
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def _draw_figure(places: MapPlaces, frame: Extent, title: str, outline: Sequence[tuple[float, float]]) -> Figure:
     viewport = _viewport(frame)
     drawn = hexagons.build_hexagons(places.cells)
     entries = legend.legend_entries(places, drawn)
@@ -79,7 +75,10 @@ def _draw_figure(places: MapPlaces, frame: Extent, title: str, outline: Sequence
     for index, points in enumerate(places.points):
         _draw_points(axes, points, index)
     if places.is_empty:
-        _write_empty_note(axes)
+        axes.text(
+            0.5, 0.5, "No place is shown", transform=axes.transAxes, ha="center", va="center", fontsize=10, color=INK,
+            zorder=9, bbox={"facecolor": "white", "edgecolor": LINE, "boxstyle": "round,pad=0.6"},
+        )  # fmt: skip
     text = truncate_line(title, 52)
     figure.text(LEFT / WIDTH, 1 - 16 / height, text, fontsize=8.5, fontweight="bold", color=INK)
     _draw_scale(figure, viewport, height)
@@ -106,9 +105,7 @@ def _viewport(frame: Extent) -> _Viewport:
     return _Viewport(west, south, east, north, held)
 
 
-def _draw_frame(axes: "Axes", viewport: _Viewport, outline: Sequence[tuple[float, float]]) -> None:
-    from matplotlib.ticker import FuncFormatter, MultipleLocator
-
+def _draw_frame(axes: Axes, viewport: _Viewport, outline: Sequence[tuple[float, float]]) -> None:
     axes.set(xlim=(viewport.west, viewport.east), ylim=(viewport.south, viewport.north), facecolor="#fbfcfd")
     step = _round_number((viewport.east - viewport.west) / 4)
     axes.xaxis.set_major_locator(MultipleLocator(step))
@@ -139,9 +136,7 @@ def _round_number(largest: float) -> float:
     return max((number for number in series if number <= largest), default=series[0])
 
 
-def _draw_cells(axes: "Axes", drawn: Sequence[hexagons.Hexagon], viewport: _Viewport) -> None:
-    from matplotlib.collections import PolyCollection
-
+def _draw_cells(axes: Axes, drawn: Sequence[hexagons.Hexagon], viewport: _Viewport) -> None:
     edges = hexagons.shade_edges([hexagon.records for hexagon in drawn])
     for resolution, group in groupby(drawn, key=lambda hexagon: hexagon.resolution):
         same_size = list(group)
@@ -162,7 +157,7 @@ def _draw_cells(axes: "Axes", drawn: Sequence[hexagons.Hexagon], viewport: _View
         )  # fmt: skip
 
 
-def _draw_points(axes: "Axes", points: Points, index: int) -> None:
+def _draw_points(axes: Axes, points: Points, index: int) -> None:
     style = legend.point_style(points.name, index)
     if 0 < len(points) <= legend.MAX_CIRCLES:
         _draw_circles(axes, points, style.line)
@@ -182,10 +177,7 @@ def _draw_points(axes: "Axes", points: Points, index: int) -> None:
     )
 
 
-def _draw_circles(axes: "Axes", points: Points, colour: str) -> None:
-    import numpy as np
-    from matplotlib.collections import EllipseCollection
-
+def _draw_circles(axes: Axes, points: Points, colour: str) -> None:
     drawn = np.nan_to_num(points.uncertainty_m) > 0
     if not drawn.any():
         return
@@ -201,17 +193,8 @@ def _draw_circles(axes: "Axes", points: Points, colour: str) -> None:
     )  # fmt: skip
 
 
-def _write_empty_note(axes: "Axes") -> None:
-    axes.text(
-        0.5, 0.5, "No place is shown", transform=axes.transAxes, ha="center", va="center", fontsize=10, color=INK,
-        zorder=9, bbox={"facecolor": "white", "edgecolor": LINE, "boxstyle": "round,pad=0.6"},
-    )  # fmt: skip
-
-
-def _draw_scale(figure: "Figure", viewport: _Viewport, height: float) -> None:
+def _draw_scale(figure: Figure, viewport: _Viewport, height: float) -> None:
     """Draws a bar of a round length, to scale at the centre of the map."""
-    from matplotlib.lines import Line2D
-
     metres = _round_number(90 * viewport.metres_per_pixel)
     length = metres / viewport.metres_per_pixel
     right, middle = WIDTH - RIGHT, TOP + viewport.height + TICKS + ROW / 2

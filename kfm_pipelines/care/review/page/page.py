@@ -1,18 +1,14 @@
-"""Renders the review page: one HTML file without network access or scripts.
-
-Every value is escaped, and characters that could reorder or hide text are made visible.
-"""
+"""Renders the review page: one HTML file without network access or scripts, in which no character can hide text."""
 
 import re
 import shlex
 from base64 import b64encode
 from functools import cache
-from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
 
 from kfm_pipelines.care.review.page.content import ReviewView
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 MAX_CHANGES = 40
 # Controls (except tab and newline), bidi marks, zero-width characters, tags and lone surrogates.
@@ -34,9 +30,7 @@ def render_page(review: ReviewView) -> str:
 
 
 @cache
-def _template() -> "Template":
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
+def _template() -> Template:
     environment = Environment(
         loader=PackageLoader(__package__, "."),
         autoescape=True,
@@ -50,8 +44,6 @@ def _template() -> "Template":
 
 def reveal_invisible(value: object) -> object:
     """Replaces characters that are invisible or reorder text by their code points."""
-    from markupsafe import Markup
-
     # The output of a macro has been processed already.
     if not isinstance(value, str) or isinstance(value, Markup):
         return value

@@ -3,16 +3,16 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import shapely
+from numpy.typing import NDArray
 
 from kfm_pipelines.care.published_table import CELL, RECORDS, UNCERTAINTY
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import DeclarationInvalid
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
 
 
 def load_outline(resources: Path, aoi: str) -> tuple[tuple[float, float], ...]:
@@ -38,9 +38,9 @@ class Points:
     """Points of one class. The uncertainty is a radius; 0 or NaN when there is none."""
 
     name: str
-    longitude: "NDArray[np.float64]"
-    latitude: "NDArray[np.float64]"
-    uncertainty_m: "NDArray[np.float64]"
+    longitude: NDArray[np.float64]
+    latitude: NDArray[np.float64]
+    uncertainty_m: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.longitude)
@@ -57,21 +57,16 @@ class MapPlaces:
         return not self.cells and not any(len(points) for points in self.points)
 
 
-def original_places(original: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
+def original_places(original: pa.Table, dataset: Dataset, class_column: str | None = None) -> MapPlaces:
     """Returns the true places, shapes by their centroid. Restricted."""
-    import numpy as np
-
     longitude, latitude = _coordinates(original, dataset)
     on_map = np.isfinite(longitude) & np.isfinite(latitude)
     points = _by_class(original, class_column, on_map, (longitude, latitude, np.zeros(len(longitude))))
     return MapPlaces(points=points, without_place=int((~on_map).sum()))
 
 
-def released_places(published: "pa.Table", dataset: Dataset, class_column: str | None = None) -> MapPlaces:
+def released_places(published: pa.Table, dataset: Dataset, class_column: str | None = None) -> MapPlaces:
     """Returns the published cells with their counts, and the published points."""
-    import numpy as np
-    import pyarrow.compute as pc
-
     longitude, latitude = _coordinates(published, dataset)
     counts = _floats(published, RECORDS, default=1.0)
     in_cell = np.zeros(len(longitude), dtype=bool)
@@ -86,11 +81,8 @@ def released_places(published: "pa.Table", dataset: Dataset, class_column: str |
     )
 
 
-def _coordinates(table: "pa.Table", dataset: Dataset) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
+def _coordinates(table: pa.Table, dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Prefers the geometry; a pair of columns repeats it."""
-    import numpy as np
-    import shapely
-
     if dataset.table.geometry_column is not None:
         shapes = shapely.from_wkb(
             table[dataset.table.geometry_column].to_numpy(zero_copy_only=False), on_invalid="ignore"
@@ -103,15 +95,13 @@ def _coordinates(table: "pa.Table", dataset: Dataset) -> "tuple[NDArray[np.float
     return _floats(table, dataset.table.longitude_column), _floats(table, dataset.table.latitude_column)
 
 
-def _floats(table: "pa.Table", name: str, default: float = float("nan")) -> "NDArray[np.float64]":
-    import numpy as np
-
+def _floats(table: pa.Table, name: str, default: float = float("nan")) -> NDArray[np.float64]:
     if name not in table.column_names:
         return np.full(table.num_rows, default)
     return np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _cells(published: "pa.Table") -> tuple[CellCount, ...]:
+def _cells(published: pa.Table) -> tuple[CellCount, ...]:
     if CELL not in published.column_names:
         return ()
     released = published.filter(published[CELL].is_valid())
@@ -123,13 +113,11 @@ def _cells(published: "pa.Table") -> tuple[CellCount, ...]:
 
 
 def _by_class(
-    table: "pa.Table",
+    table: pa.Table,
     class_column: str | None,
-    on_map: "NDArray[np.bool_]",
-    columns: "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]",
+    on_map: NDArray[np.bool_],
+    columns: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
 ) -> tuple[Points, ...]:
-    import numpy as np
-
     if not on_map.any():
         return ()
     if class_column is None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import h3
+
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.review.page.content import MeasureRow, RuleSentence
 from kfm_pipelines.care.rules import Displace, Generalise, Group, Leave, MaskRaster, Omit, Rule, Suppress
@@ -113,7 +115,5 @@ def _raster_sentence(rule: MaskRaster) -> str:
 
 def _format_area(resolution: int) -> str:
     """On average over the world, in figures people can keep in mind."""
-    import h3
-
     square_km = h3.average_hexagon_area(resolution, unit="km^2")
     return f"{float(f'{square_km:.2g}'):,.0f} km²"

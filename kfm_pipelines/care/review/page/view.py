@@ -1,20 +1,20 @@
 """Compares releases and samples rows for the review page, from Arrow tables."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import shapely
 
 from kfm_pipelines.care.published_table import CELL, RECORD, RECORDS
 from kfm_pipelines.care.review.page.content import CellChange, ReleaseDifference, ReleaseSample, SampleColumn
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 _SIDE = "kfm_side"  # +1 for a current row, -1 for a previous one
 _COUNTED = "kfm_counted"
 
 
-def compare_releases(previous: "pa.Table | None", current: "pa.Table") -> ReleaseDifference | None:
+def compare_releases(previous: pa.Table | None, current: pa.Table) -> ReleaseDifference | None:
     """Compares by cell, over the shared columns. Row numbers are arbitrary and not compared."""
     if previous is None:
         return None
@@ -30,20 +30,15 @@ def compare_releases(previous: "pa.Table | None", current: "pa.Table") -> Releas
     )
 
 
-def _typed_columns(table: "pa.Table") -> "dict[str, pa.DataType]":
+def _typed_columns(table: pa.Table) -> dict[str, pa.DataType]:
     return {field.name: field.type for field in table.schema if field.name != RECORD}
 
 
-def _records(table: "pa.Table") -> int:
-    import pyarrow.compute as pc
-
+def _records(table: pa.Table) -> int:
     return int(pc.sum(table[RECORDS]).as_py() or 0) if RECORDS in table.column_names else int(table.num_rows)
 
 
-def _cell_changes(previous: "pa.Table", current: "pa.Table", shared: Sequence[str]) -> tuple[CellChange, ...]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _cell_changes(previous: pa.Table, current: pa.Table, shared: Sequence[str]) -> tuple[CellChange, ...]:
     sided = pa.concat_tables([_with_side(previous, shared, -1), _with_side(current, shared, 1)])
     counted = sided.group_by([*shared, _COUNTED]).aggregate([(_SIDE, "sum")])
     differing = counted.filter(pc.not_equal(counted[f"{_SIDE}_sum"], 0))
@@ -54,35 +49,27 @@ def _cell_changes(previous: "pa.Table", current: "pa.Table", shared: Sequence[st
         counts[0] += max(side, 0)
         counts[1] += max(-side, 0)
     before, after = _records_per_cell(previous), _records_per_cell(current)
-    changes = (
-        _cell_change(cell, added, removed, before.get(cell, 0), after.get(cell, 0))
-        for cell, (added, removed) in per_cell.items()
-    )
+    changes = []
+    for cell, (added, removed) in per_cell.items():
+        changed, records = min(added, removed), (before.get(cell, 0), after.get(cell, 0))
+        changes.append(CellChange(cell, added - changed, removed - changed, changed, *records))
     return tuple(sorted(changes, key=lambda change: (-change.size, change.cell is None, change.cell or "")))
 
 
-def _with_side(table: "pa.Table", shared: Sequence[str], side: int) -> "pa.Table":
-    import numpy as np
-    import pyarrow as pa
-
+def _with_side(table: pa.Table, shared: Sequence[str], side: int) -> pa.Table:
     # A new table, because different nullability and metadata cannot be concatenated.
     marks = {_COUNTED: np.ones(table.num_rows, np.int64), _SIDE: np.full(table.num_rows, side)}
     return pa.table({name: table[name] for name in shared} | marks)
 
 
-def _cell_change(cell: str | None, added: int, removed: int, before: int, after: int) -> CellChange:
-    changed = min(added, removed)
-    return CellChange(cell, added - changed, removed - changed, changed, before, after)
-
-
-def _records_per_cell(table: "pa.Table") -> dict[str | None, int]:
+def _records_per_cell(table: pa.Table) -> dict[str | None, int]:
     if CELL not in table.column_names:
         return {None: _records(table)}
     counted = table.group_by(CELL).aggregate([(RECORDS, "sum")])
     return dict(zip(counted[CELL].to_pylist(), counted[f"{RECORDS}_sum"].to_pylist(), strict=True))
 
 
-def sample_rows(published: "pa.Table", *, wording: str | None, rows: int = 20) -> ReleaseSample:
+def sample_rows(published: pa.Table, *, wording: str | None, rows: int = 20) -> ReleaseSample:
     repeating = tuple(name for name in published.column_names if _is_only_wording(published, name, wording))
     kept = published.drop_columns(list(repeating)) if repeating else published
     cells = [[_as_text(value) for value in column.to_pylist()] for column in kept.slice(0, rows).columns]
@@ -94,25 +81,18 @@ def sample_rows(published: "pa.Table", *, wording: str | None, rows: int = 20) -
     )
 
 
-def _is_only_wording(published: "pa.Table", name: str, wording: str | None) -> bool:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _is_only_wording(published: pa.Table, name: str, wording: str | None) -> bool:
     column = published[name]
     if wording is None or published.num_rows == 0 or not pa.types.is_string(column.type):
         return False
     return pc.all(pc.fill_null(pc.equal(column, wording), fill_value=False)).as_py() is True
 
 
-def _is_number(kind: "pa.DataType") -> bool:
-    import pyarrow as pa
-
+def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _as_text(value: object) -> str:
-    import shapely
-
     match value:
         case None:
             return "–"

@@ -89,8 +89,7 @@ def count_unsorted_rows(columns: Iterable[pa.Array | pa.ChunkedArray]) -> int:
 
 
 def _compare_with_next(column: pa.Array | pa.ChunkedArray) -> tuple[Flags, Flags]:
-    """Flags for each row but the last whether the next one is equal, and whether it is greater. NaN sorts after all
-    numbers and null after NaN."""
+    """Flags for each row but the last whether the next is equal, and whether it is greater. NaN and null sort last."""
     here, there = column.slice(0, max(len(column) - 1, 0)), column.slice(1)
     same, less = pc.equal(here, there).fill_null(False), pc.less(here, there).fill_null(False)
     for is_last in (pc.is_nan, pc.is_null) if pa.types.is_floating(column.type) else (pc.is_null,):

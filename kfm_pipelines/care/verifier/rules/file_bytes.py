@@ -87,10 +87,7 @@ def bytes_are_canonical(case: Case) -> Iterator[Breach]:
 
 def count_coordinates(blob: bytes, places: Iterable[Floats]) -> int:
     """Counts occurrences of a place in bytes as Parquet or WKB would hold it, in either byte order. Places are sorted.
-
-    The first 16 bits, of which the places of one dataset have few, rule out nearly all bytes. Equal numbers have equal
-    bytes, because no place is zero or NaN.
-    """
+    Their first 16 bits rule out nearly all bytes. Equal numbers have equal bytes, as no place is zero or NaN."""
     marked = [part[(part.view(np.uint64) & np.uint64(0xFFFFFFFF)) != 0] for part in places]  # not mostly zeros
     heads = np.zeros(2**16, np.bool_)
     for part in marked:

@@ -1,7 +1,4 @@
-"""Rules against leaks: no protected value occurs in published numbers, texts or documents.
-
-Rules on the bytes and the footer of the file are in `file_bytes`.
-"""
+"""Rules against leaks: no protected value is in published numbers, texts or documents; see `file_bytes` for files."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

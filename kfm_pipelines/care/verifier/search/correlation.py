@@ -14,10 +14,8 @@ _MIN_RANK_CORRELATION = 0.95
 
 
 def values_match_places(values: Floats, places: Floats, tolerance: float) -> bool:
-    """Whether significantly many values are near the place of their own row.
-
-    Checks all values and, since many rows of one spot may share one harmless value, the distinct ones.
-    """
+    """Whether significantly many values are near the place of their own row. Also checks the distinct ones alone, since
+    many rows of one spot may share one harmless value."""
     near = np.abs(values - places) <= tolerance
     if near.sum() < _MIN_HITS:
         return False

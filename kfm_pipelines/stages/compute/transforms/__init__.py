@@ -23,8 +23,7 @@ TRANSFORMS: dict[TransformName, Transform] = {"metric_discharge": metric_dischar
 
 
 def apply_transform(table: "pa.Table", name: TransformName) -> "pa.Table":
-    """Raises TransformFailed without any value from the data in its message. It is not retried, because a pure function
-    would fail again; MemoryError is."""
+    """Raises TransformFailed, which is not retried, without any value from the data in its message."""
     try:
         return TRANSFORMS[name](table)
     except (TransformFailed, MemoryError):
