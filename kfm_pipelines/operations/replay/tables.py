@@ -64,11 +64,6 @@ def keys_of(database: Database, replay: str, *, states: Sequence[str] | None = N
     return [KeyState(**row) for row in rows]
 
 
-def attempted_keys(database: Database, replay: str) -> list[KeyState]:
-    """Returns the keys of finished batches, in the order of the plan."""
-    return [one for one in keys_of(database, replay, states=("done", "waiting")) if one.batch is not None]
-
-
 def count_states(database: Database, replay: str) -> dict[str, int]:
     rows = database.fetch(
         "SELECT state, count(*) AS n FROM kfm.replay_keys WHERE replay = %(replay)s GROUP BY state", {"replay": replay}
@@ -242,10 +237,10 @@ def create_batch(database: Database, replay: str, limit: int, actor: str) -> Rep
     return ReplayBatch(replay, row["batch"], row["backfill"], tuple(keys))
 
 
-def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool = False) -> bool:
+def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool) -> None:
     """Ends a batch and returns its unsettled keys to the queue. A key that was begun and not finished counts as failed,
     unless it was handed back because of another key, another run holds it, or `ignore_failures` is set because the
-    cause lies outside the keys. Returns False when the batch had already ended."""
+    cause lies outside the keys."""
     parameters = {"replay": batch.replay, "batch": batch.batch, "blameless": ignore_failures}
     with database.transaction() as connection:
         ended = connection.execute(
@@ -256,7 +251,7 @@ def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool =
             parameters,
         ).rowcount
         if not ended:
-            return False
+            return
         left_over = connection.execute(
             f"""
             WITH last AS ({LAST_WAL_ENTRIES}),
@@ -284,7 +279,6 @@ def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool =
         ).rowcount
         if not settled and not any(row["failed"] for row in left_over):
             record_move(connection, batch.replay, "batch-fruitless", "kfm", {"batch": batch.batch})
-    return True
 
 
 def made_no_progress(database: Database, replay: str, number: int) -> bool:
