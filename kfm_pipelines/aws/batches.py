@@ -7,8 +7,6 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to send to SNS or SQS."""
-
     body: str
     attributes: Mapping[str, str]
     group: str
@@ -53,7 +51,8 @@ def split_batches(messages: Mapping[int, Outgoing]) -> Iterator[dict[int, Outgoi
     batch: dict[int, Outgoing] = {}
     free = MAX_BYTES
     for position, message in messages.items():
-        size = _message_size(message)
+        attributes = [f"{name}String{value}" for name, value in message.attributes.items()]
+        size = sum(len(text.encode()) for text in (message.body, *attributes))
         if batch and (len(batch) == MAX_MESSAGES or size > free):
             yield batch
             batch, free = {}, MAX_BYTES
@@ -61,8 +60,3 @@ def split_batches(messages: Mapping[int, Outgoing]) -> Iterator[dict[int, Outgoi
         free -= size
     if batch:
         yield batch
-
-
-def _message_size(message: Outgoing) -> int:
-    texts = [message.body, *message.attributes, *message.attributes.values(), *("String" for _ in message.attributes)]
-    return sum(len(text.encode()) for text in texts)

@@ -2,8 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ from kfm_pipelines.errors import SettingsInvalid
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
-    from botocore.config import Config
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_secretsmanager import SecretsManagerClient
     from mypy_boto3_sns import SNSClient
@@ -72,22 +70,22 @@ def secrets_client() -> "SecretsManagerClient":
 
 
 def _client(service: Any) -> Any:
+    """Reports a missing region, an unknown profile or a malformed endpoint, which are known before the first call."""
     import boto3
-
-    with _translate_settings_errors():
-        return boto3.Session().client(service, config=_config())
-
-
-def _config() -> "Config":
     from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
 
-    return Config(
+    config = Config(
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
         connect_timeout=CONNECT_SECONDS,
         read_timeout=READ_SECONDS,
         # An emulator has one address; bucket.127.0.0.1 does not resolve.
         s3={"addressing_style": "path" if os.environ.get("AWS_ENDPOINT_URL") else "auto"},
     )
+    try:
+        return boto3.Session().client(service, config=config)
+    except (BotoCoreError, ValueError) as error:
+        raise SettingsInvalid(f"the AWS settings do not work: {' '.join(str(error).split())}") from error
 
 
 def _count_request(request: "AWSPreparedRequest", **_: object) -> None:
@@ -105,14 +103,3 @@ def _count_response(response_dict: Mapping[str, Any] | None = None, **_: object)
 def _content_length(headers: Iterable[tuple[str, Any]]) -> int:
     stated = {name.lower(): value for name, value in headers}
     return int(stated.get("content-length") or stated.get("x-amz-decoded-content-length") or 0)
-
-
-@contextmanager
-def _translate_settings_errors() -> Iterator[None]:
-    """A missing region, an unknown profile or a malformed endpoint is known before the first call."""
-    from botocore.exceptions import BotoCoreError
-
-    try:
-        yield
-    except (BotoCoreError, ValueError) as error:
-        raise SettingsInvalid(f"the AWS settings do not work: {' '.join(str(error).split())}") from error

@@ -69,18 +69,12 @@ def _error_class_for_code(code: str) -> type[KfmError] | None:
 
 
 def _from_botocore_error(operation: str, error: "BotoCoreError") -> KfmError:
-    from botocore.exceptions import (
-        EndpointConnectionError,
-        HTTPClientError,
-        NoCredentialsError,
-        NoRegionError,
-        ParamValidationError,
-    )
+    from botocore import exceptions
 
-    if isinstance(error, NoCredentialsError | NoRegionError):
+    if isinstance(error, exceptions.NoCredentialsError | exceptions.NoRegionError):
         return ObjectForbidden(f"{operation}: {error}")
-    if isinstance(error, ParamValidationError):
+    if isinstance(error, exceptions.ParamValidationError):
         return Terminal(f"{operation}: {' '.join(str(error).split())}")
-    if isinstance(error, HTTPClientError | EndpointConnectionError):
+    if isinstance(error, exceptions.HTTPClientError | exceptions.EndpointConnectionError):
         return Unreachable(f"{operation}: the service cannot be reached")
     return ServiceUnavailable(f"{operation}: {type(error).__name__}")

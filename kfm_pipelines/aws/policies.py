@@ -51,17 +51,13 @@ def open_statements(policy: str, action: str) -> list[str]:
 
 
 def _is_open(statement: Mapping[str, Any], action: str) -> bool:
-    if statement.get("Effect") != "Allow" or not _covers(statement, action):
+    patterns = [str(pattern).lower() for pattern in _as_list(statement.get("Action", "*"))]
+    if statement.get("Effect") != "Allow" or not any(fnmatchcase(action.lower(), one) for one in patterns):
         return False
     principal = statement.get("Principal", "*")
     named = [] if isinstance(principal, str) else _as_list(principal.get("AWS", []))
     anybody = principal == "*" or "*" in named or "Service" in principal
     return anybody and not any(_binds(*one) for one in _conditions(statement))
-
-
-def _covers(statement: Mapping[str, Any], action: str) -> bool:
-    patterns = _as_list(statement.get("Action", "*"))
-    return any(fnmatchcase(action.lower(), str(pattern).lower()) for pattern in patterns)
 
 
 def _conditions(statement: Mapping[str, Any]) -> Iterator[tuple[str, str, list[Any]]]:

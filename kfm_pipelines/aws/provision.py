@@ -4,14 +4,12 @@ Safe to run at any time, twice, or by two processes at once: it changes only wha
 everything else in the account alone.
 """
 
-import json
 from urllib.parse import urlsplit
 
 from kfm_pipelines.aws.buckets import ensure_bucket, ensure_notifications
 from kfm_pipelines.aws.clients import sqs_client
 from kfm_pipelines.aws.errors import translate_aws_errors
-from kfm_pipelines.aws.policies import with_statement
-from kfm_pipelines.aws.topics import ensure_subscriptions, ensure_topic
+from kfm_pipelines.aws.topics import changed_settings, ensure_subscriptions, ensure_topic
 from kfm_pipelines.aws.topology import AwsAccount, QueueSpec, required_topology
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.settings import Settings
@@ -54,28 +52,13 @@ def _ensure_queue(spec: QueueSpec) -> tuple[AwsAccount, list[str]]:
             url = sqs.get_queue_url(QueueName=spec.name)["QueueUrl"]
         except sqs.exceptions.QueueDoesNotExist:
             url = sqs.create_queue(QueueName=spec.name, Attributes=spec.settings())["QueueUrl"]  # type: ignore[arg-type]
-            _apply_settings(url, _changed_settings(spec, spec.settings(), account_of(url)))
+            _apply_settings(url, changed_settings(spec, spec.settings(), account_of(url)))
             return account_of(url), [f"queue {spec.name}"]
         response = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
         current = {str(name): value for name, value in response["Attributes"].items()}
-        changed = _changed_settings(spec, current, account_of(url))
+        changed = changed_settings(spec, current, account_of(url))
         _apply_settings(url, changed)
     return account_of(url), [f"queue {spec.name}: {', '.join(sorted(changed))}"] if changed else []
-
-
-def _changed_settings(spec: QueueSpec, current: dict[str, str], account: AwsAccount) -> dict[str, str]:
-    settings = spec.settings() | spec.redrive_settings(account)
-    changed = {name: value for name, value in settings.items() if not _same_setting(current.get(name), value)}
-    if (policy := with_statement(current.get("Policy", ""), spec.statement(account))) is not None:
-        changed["Policy"] = policy
-    return changed
-
-
-def _same_setting(current: str | None, desired: str) -> bool:
-    """Compares JSON by value: AWS reorders it and may write numbers as text."""
-    if current is None or not desired.startswith("{"):
-        return current == desired
-    return {k: str(v) for k, v in json.loads(current).items()} == {k: str(v) for k, v in json.loads(desired).items()}
 
 
 def _apply_settings(url: str, settings: dict[str, str]) -> None:

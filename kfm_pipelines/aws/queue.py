@@ -13,11 +13,7 @@ from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.errors import SettingsInvalid
 
 if TYPE_CHECKING:
-    from mypy_boto3_sqs.type_defs import (
-        MessageAttributeValueOutputTypeDef,
-        MessageAttributeValueTypeDef,
-        MessageTypeDef,
-    )
+    from mypy_boto3_sqs import type_defs
 
 BATCH_SIZE = 10
 MAX_ATTRIBUTES = 10
@@ -150,7 +146,7 @@ class Queue:
         return self._cached_url
 
 
-def _parse_message(received: "MessageTypeDef", now: datetime) -> Message:
+def _parse_message(received: "type_defs.MessageTypeDef", now: datetime) -> Message:
     system = {str(name): value for name, value in received.get("Attributes", {}).items()}
     sequence = system.get("SequenceNumber")
     attributes = received.get("MessageAttributes", {})
@@ -169,11 +165,11 @@ def _parse_message(received: "MessageTypeDef", now: datetime) -> Message:
     )
 
 
-def _attribute_text(value: "MessageAttributeValueOutputTypeDef") -> str:
+def _attribute_text(value: "type_defs.MessageAttributeValueOutputTypeDef") -> str:
     return b64encode(value["BinaryValue"]).decode() if "BinaryValue" in value else value["StringValue"]
 
 
-def _encode_attribute(value: str, kind: str) -> "MessageAttributeValueTypeDef":
+def _encode_attribute(value: str, kind: str) -> "type_defs.MessageAttributeValueTypeDef":
     if kind.startswith("Binary"):
         return {"DataType": kind, "BinaryValue": b64decode(value)}
     return {"DataType": kind, "StringValue": value}

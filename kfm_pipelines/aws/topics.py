@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from kfm_pipelines.aws.clients import sns_client
 from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.aws.policies import with_statement
-from kfm_pipelines.aws.topology import AwsAccount, SubscriptionSpec, TopicSpec, same_filter
+from kfm_pipelines.aws.topology import AwsAccount, QueueSpec, SubscriptionSpec, TopicSpec, same_filter
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscription as SNS has it."""
-
     arn: str
     raw: bool
     filter_policy: str
@@ -58,7 +56,7 @@ def ensure_topic(spec: TopicSpec, account: AwsAccount) -> list[str]:
             sns_client().create_topic(Name=spec.name, Attributes=spec.settings())
             done.append(f"topic {spec.name}")
             current = topic_attributes(arn) or {}
-        for name, value in _changed_settings(spec, current, account).items():
+        for name, value in changed_settings(spec, current, account).items():
             sns_client().set_topic_attributes(TopicArn=arn, AttributeName=name, AttributeValue=value)
             done.append(f"topic {spec.name}: {name}")
     return done
@@ -88,8 +86,18 @@ def _ensure_subscription(spec: SubscriptionSpec, account: AwsAccount, existing: 
     return [f"{label}: filter and delivery"]
 
 
-def _changed_settings(spec: TopicSpec, current: dict[str, str], account: AwsAccount) -> dict[str, str]:
-    changed = {name: value for name, value in spec.settings().items() if current.get(name) != value}
+def changed_settings(spec: TopicSpec | QueueSpec, current: dict[str, str], account: AwsAccount) -> dict[str, str]:
+    """Returns the settings of a topic or queue that differ from those wanted, with its policy."""
+    redrive = spec.redrive_settings(account) if isinstance(spec, QueueSpec) else {}
+    settings = spec.settings() | redrive
+    changed = {name: value for name, value in settings.items() if not _same_setting(current.get(name), value)}
     if (policy := with_statement(current.get("Policy", ""), spec.statement(account))) is not None:
         changed["Policy"] = policy
     return changed
+
+
+def _same_setting(current: str | None, desired: str) -> bool:
+    """Compares JSON by value: AWS reorders it and may write numbers as text."""
+    if current is None or not desired.startswith("{"):
+        return current == desired
+    return {k: str(v) for k, v in json.loads(current).items()} == {k: str(v) for k, v in json.loads(desired).items()}

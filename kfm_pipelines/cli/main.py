@@ -71,8 +71,9 @@ for command in (
 
 
 def main() -> None:
-    """Entry point of the `kfm` command."""
-    _accept_stop_signals()
+    # A script's background job ignores these signals, but must end when asked.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _quiet_libraries()
     try:
         sys.exit(kfm.main(standalone_mode=False))
@@ -89,12 +90,6 @@ def main() -> None:
         # The reader has closed the pipe; nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-
-
-def _accept_stop_signals() -> None:
-    """Lets SIGINT and SIGTERM end a command that a script started in its background, where shells ignore them."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _quiet_libraries() -> None:

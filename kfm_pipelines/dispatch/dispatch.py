@@ -12,11 +12,7 @@ import dagster as dg
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.dispatch import tables
 from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, FairScheduler, PlannedRun, RunCapacity, plan_runs
-from kfm_pipelines.orchestration.dagster_internals import (
-    ASSET_PARTITION_RANGE_END_TAG,
-    ASSET_PARTITION_RANGE_START_TAG,
-    RUN_KEY_TAG,
-)
+from kfm_pipelines.orchestration import dagster_internals as internals
 from kfm_pipelines.orchestration.names import STAGES, asset_key, group_of, limit_tags, pool_of
 from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.services import Services
@@ -59,9 +55,8 @@ def dispatch(instance: dg.DagsterInstance, services: Services) -> RunRequests:
             scheduler.record_run(run)
             requests.append(_build_request(services, run.dataset, run.names, run.run_key))
     held_back = sum(len(run.keys) for run in waiting)
-    return RunRequests(
-        tuple(requests), len(still_open), held_back, tuple(kill_switch.killed_with_due_keys(services.database))
-    )
+    stopped = tuple(kill_switch.killed_with_due_keys(services.database))
+    return RunRequests(tuple(requests), len(still_open), held_back, stopped)
 
 
 def configure_serial_pools(instance: dg.DagsterInstance, datasets: Datasets) -> None:
@@ -127,19 +122,16 @@ def report_published(
     return unreported
 
 
-def reap(instance: dg.DagsterInstance, services: Services) -> list[str]:
+def reap(instance: dg.DagsterInstance, services: Services) -> None:
     """Fails every run that has long been in progress, holds no key and writes nothing: its process is gone, which
     Dagster's local launcher cannot detect, and it would keep its slot for ever."""
     filters = dg.RunsFilter(
         statuses=[dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED],
         updated_before=datetime.now(UTC) - SILENT_AFTER,
     )
-    reaped = []
     for run in instance.get_runs(filters, limit=100):
         if _is_ours(run, services) and tables.is_silent(services.database, run.run_id, SILENT_AFTER.total_seconds()):
             instance.report_run_failed(run, "The process of this run is gone; another run takes over its keys.")
-            reaped.append(run.run_id)
-    return reaped
 
 
 def _is_ours(run: dg.DagsterRun, services: Services) -> bool:
@@ -197,7 +189,7 @@ def run_tags(dataset: Dataset, keys: Sequence[str]) -> dict[str, str]:
 
 
 def range_tags(keys: Sequence[str]) -> dict[str, str]:
-    return {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]}
+    return {internals.ASSET_PARTITION_RANGE_START_TAG: keys[0], internals.ASSET_PARTITION_RANGE_END_TAG: keys[-1]}
 
 
 def _build_request(services: Services, dataset_name: str, keys: Sequence[str], run_key: str) -> dg.RunRequest:
@@ -213,5 +205,5 @@ def _is_lost(instance: dg.DagsterInstance, dispatched: tables.Dispatch) -> bool:
 
 
 def _find_run(instance: dg.DagsterInstance, run_key: str) -> dg.DagsterRun | None:
-    runs = instance.get_runs(dg.RunsFilter(tags={RUN_KEY_TAG: run_key}), limit=1)
+    runs = instance.get_runs(dg.RunsFilter(tags={internals.RUN_KEY_TAG: run_key}), limit=1)
     return runs[0] if runs else None

@@ -9,12 +9,14 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Self
 
 import dagster as dg
 
 from kfm_pipelines.declarations import Concurrency
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.dispatch.tables import DueKey, RecentDispatch
+from kfm_pipelines.orchestration.dagster_internals import ACTIVE_RUN_STATUSES
 from kfm_pipelines.orchestration.names import limit_tags, pool_of
 from kfm_pipelines.orchestration.tags import RUN_LIMIT_TAG_PREFIX
 
@@ -94,6 +96,14 @@ class RunCapacity:
         self._in_use: Counter[LimitKey] = Counter()
         self.slots = slots
 
+    @classmethod
+    def beside_active_runs(cls, instance: dg.DagsterInstance, datasets: Datasets) -> Self:
+        """One slot, less what runs in progress use: no run queue counts them for a process that executes runs."""
+        capacity = cls(datasets, slots=1)
+        for run in instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
+            capacity.count_run(run)
+        return capacity
+
     def fits(self, run: PlannedRun) -> bool:
         limits = _limits(self._datasets[run.dataset], run.names)
         return self.slots > 0 and all(self._in_use[limit] < at_most for limit, at_most in limits.items())
@@ -135,15 +145,13 @@ class FairScheduler:
         others: list[PlannedRun] = []
         for run in runs:
             (urgent if run.urgent else others).append(run)
-        chosen = others if others and (not urgent or self._is_non_urgent_due()) else urgent
+        latest = [*self._history][: NON_URGENT_INTERVAL - 1]
+        others_next = len(latest) == NON_URGENT_INTERVAL - 1 and all(one.urgent for one in latest)
+        chosen = others if others and (not urgent or others_next) else urgent
         return max(chosen, key=self._dispatches_since, default=None)
 
     def record_run(self, run: PlannedRun) -> None:
         self._history.appendleft(RecentDispatch(run.dataset, run.urgent))
-
-    def _is_non_urgent_due(self) -> bool:
-        latest = [*self._history][: NON_URGENT_INTERVAL - 1]
-        return len(latest) == NON_URGENT_INTERVAL - 1 and all(one.urgent for one in latest)
 
     def _dispatches_since(self, run: PlannedRun) -> int:
         """Returns how long ago its dataset had a run of this kind."""

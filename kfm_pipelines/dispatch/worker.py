@@ -14,7 +14,6 @@ from kfm_pipelines.dispatch.chores import Chores
 from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, NON_URGENT_INTERVAL, FairScheduler, PlannedRun, RunCapacity
 from kfm_pipelines.dispatch.tables import recent_dispatches, seconds_until_due
 from kfm_pipelines.inbox.drain import MAX_DRAIN_SECONDS, drain_all
-from kfm_pipelines.orchestration.dagster_internals import ACTIVE_RUN_STATUSES
 from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import group_of
 from kfm_pipelines.services import Services
@@ -102,9 +101,7 @@ def _next_runs(instance: dg.DagsterInstance, services: Services, scheduler: Fair
     limit = RUNS_BETWEEN_DRAINS * services.settings.batch_size
     waiting = dispatch.plan_due_runs(instance, services, limit=limit, also_dispatched=True)
     for _ in range(RUNS_BETWEEN_DRAINS):
-        capacity = RunCapacity(services.datasets, slots=1)
-        for other in instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
-            capacity.count_run(other)  # no run queue does it for this process
+        capacity = RunCapacity.beside_active_runs(instance, services.datasets)
         run = scheduler.choose_next(run for run in waiting if capacity.fits(run))
         if run is None:
             return

@@ -94,16 +94,12 @@ def _ensure_reviewer_key(authority: Authority, public: Path, private: Path) -> N
         return
     keys = yaml.safe_load(public.read_text())["keys"] if public.exists() else []
     if not private.exists():
-        _create_key_file(private)
+        unfinished = private.with_suffix(".unfinished")
+        unfinished.unlink(missing_ok=True)
+        create_private_key(unfinished)
+        unfinished.replace(private)
     today = datetime.now(UTC).date()
     valid = {"valid_from": today - timedelta(days=1), "valid_until": today + timedelta(days=365 * KEY_VALIDITY_YEARS)}
     key = {"holder": "Reviewer on this machine", "public_key": public_key_of(read_private_key(private)), **valid}
     # Signatures made with an earlier key stay valid.
     write_private(public, yaml.safe_dump({**authority.model_dump(), "keys": [*keys, key]}, sort_keys=False))
-
-
-def _create_key_file(private: Path) -> None:
-    unfinished = private.with_suffix(".unfinished")
-    unfinished.unlink(missing_ok=True)
-    create_private_key(unfinished)
-    unfinished.replace(private)

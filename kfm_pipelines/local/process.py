@@ -79,8 +79,7 @@ def start_on_free_port(
     launch: Callable[[int], GuardedProcess], ready: Callable[[int], bool], seconds: float
 ) -> tuple[GuardedProcess, int]:
     """Starts a server and waits until it is ready; tries a second port, because another process may take the first
-    one before the server binds it.
-    """
+    one before the server binds it."""
     for last_try in (False, True):
         port = free_port()
         process = launch(port)

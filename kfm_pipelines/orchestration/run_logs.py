@@ -12,11 +12,7 @@ from dagster import DagsterEvent, DagsterEventType
 from dagster_shared.error import SerializableErrorInfo
 
 from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.orchestration.dagster_internals import (
-    ASSET_PARTITION_RANGE_END_TAG,
-    ASSET_PARTITION_RANGE_START_TAG,
-    PARTITION_NAME_TAG,
-)
+from kfm_pipelines.orchestration import dagster_internals as internals
 from kfm_pipelines.orchestration.names import STAGES
 from kfm_pipelines.orchestration.tags import DATASET_TAG, REPLAY_TAG
 from kfm_pipelines.settings import load_log_settings
@@ -61,9 +57,8 @@ def convert_record(record: logging.LogRecord) -> logging.LogRecord:
     always = event is not None and event.event_type in ALWAYS_LOGGED
     level = max(record.levelno, logging.INFO) if always else record.levelno
     fields = {**_run_fields(meta, level), **(_event_fields(event) if event else {})}
-    return _build_record(
-        level, meta["orig_message"], {**fields, "created": record.created, "exc_info": record.exc_info}
-    )
+    fields |= {"created": record.created, "exc_info": record.exc_info}
+    return _build_record(level, meta["orig_message"], fields)
 
 
 def _build_record(level: int, text: str, fields: Mapping[str, object]) -> logging.LogRecord:
@@ -84,9 +79,9 @@ def _run_fields(meta: Mapping[str, Any], level: int) -> dict[str, object]:
         "stage": last if last in STAGES else None,
         "dataset": tags.get(DATASET_TAG),
         "replay_id": tags.get(REPLAY_TAG),
-        "partition": tags.get(PARTITION_NAME_TAG),
-        "first_partition": ends.get(ASSET_PARTITION_RANGE_START_TAG),
-        "last_partition": ends.get(ASSET_PARTITION_RANGE_END_TAG),
+        "partition": tags.get(internals.PARTITION_NAME_TAG),
+        "first_partition": ends.get(internals.ASSET_PARTITION_RANGE_START_TAG),
+        "last_partition": ends.get(internals.ASSET_PARTITION_RANGE_END_TAG),
     }
 
 

@@ -1,4 +1,6 @@
-"""Schedules in UTC that run from the start, and their dataset selection."""
+"""Jobs of one op, schedules in UTC that run from the start, and their dataset selection."""
+
+from collections.abc import Mapping
 
 import dagster as dg
 from pydantic import Field
@@ -6,6 +8,12 @@ from pydantic import Field
 
 class DatasetSelection(dg.Config):
     dataset: str = Field(default="", description="Only this dataset; all of them when it is empty.")
+
+
+def build_job(
+    op: dg.OpDefinition, name: str, description: str, tags: Mapping[str, str] | None = None
+) -> dg.JobDefinition:
+    return dg.GraphDefinition(name=name, node_defs=[op]).to_job(description=description, tags=tags)
 
 
 def build_schedule(name: str, job: dg.JobDefinition, cron: str) -> dg.ScheduleDefinition:

@@ -35,8 +35,6 @@ _FORBIDDEN_CHARACTERS = re.compile("[\ufffe\uffff]")  # JSON allows them unescap
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """One event and its message body."""
-
     event_id: str
     event_source: str
     event_time: datetime
@@ -47,8 +45,15 @@ class Envelope:
 
 def envelope(event_source: str, dedupe_key: str, event_time: datetime, payload: Mapping[str, Any]) -> Envelope:
     """Takes the time the event happened, not the current time, so that a replay gives the same envelope."""
-    _check_source(event_source)
-    _check_dedupe_key(dedupe_key)
+    if not is_event_source(event_source):
+        raise ProducerMistaken(
+            f"event_source must be kfm.<domain>.<pipeline>, at most {MAX_EVENT_SOURCE_LENGTH} characters, "
+            f"not {quote_value(event_source)}"
+        )
+    if not is_dedupe_key(dedupe_key):
+        raise ProducerMistaken(
+            f"dedupe_key must be 1 to {MAX_DEDUPE_KEY_LENGTH} printable characters, not {quote_value(dedupe_key)}"
+        )
     fields: dict[str, Any] = {
         "event_id": event_id(event_source, dedupe_key, event_time),
         "event_source": event_source,
@@ -111,19 +116,8 @@ def is_event_source(text: str) -> bool:
     return len(text) <= MAX_EVENT_SOURCE_LENGTH and re.fullmatch(EVENT_SOURCE, text) is not None
 
 
-def _check_source(event_source: str) -> None:
-    if not is_event_source(event_source):
-        raise ProducerMistaken(
-            f"event_source must be kfm.<domain>.<pipeline>, at most {MAX_EVENT_SOURCE_LENGTH} characters, "
-            f"not {quote_value(event_source)}"
-        )
-
-
-def _check_dedupe_key(dedupe_key: str) -> None:
-    if not dedupe_key or len(dedupe_key) > MAX_DEDUPE_KEY_LENGTH or not dedupe_key.isprintable():
-        raise ProducerMistaken(
-            f"dedupe_key must be 1 to {MAX_DEDUPE_KEY_LENGTH} printable characters, not {quote_value(dedupe_key)}"
-        )
+def is_dedupe_key(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_DEDUPE_KEY_LENGTH and value.isprintable()
 
 
 def _require_offset(event_time: datetime) -> datetime:

@@ -69,30 +69,13 @@ def sender_for_route(services: Services, route: Route, target: str, group: str) 
 def format_message(uploaded: UploadedObject, route: Route, priority: Priority = "normal") -> str:
     """Returns the body that announces an uploaded object on this route."""
     if route == "auto-update":
-        return json.dumps(_auto_update(uploaded, priority))
-    fields: dict[str, Any] = {
-        "bucket": uploaded.bucket,
-        "object_key": uploaded.object_key,
-        "etag": uploaded.etag,
-        "size": uploaded.size,
-        "version_id": uploaded.version_id,
-        "event_time": uploaded.event_time,
-    }
+        uri, at = f"s3://{uploaded.bucket}/{uploaded.object_key}", uploaded.event_time
+        return json.dumps(auto_update(uploaded.dataset.dataset, uri, f'"{uploaded.etag}"', at, None, at, priority))
+    names = ("bucket", "object_key", "etag", "size", "version_id", "event_time")
+    fields: dict[str, Any] = {name: getattr(uploaded, name) for name in names}
     if route == "fifo":
         return object_envelope(uploaded.dataset.event_source, **fields).body
     return json.dumps(s3_notification(**fields))
-
-
-def _auto_update(uploaded: UploadedObject, priority: Priority) -> dict[str, object]:
-    return auto_update(
-        dataset=uploaded.dataset.dataset,
-        asset_uri=f"s3://{uploaded.bucket}/{uploaded.object_key}",
-        content_etag=f'"{uploaded.etag}"',
-        granule_start=uploaded.event_time,
-        granule_end=None,
-        event_time=uploaded.event_time,
-        priority=priority,
-    )
 
 
 def _read_routing(body: str) -> tuple[str, Priority]:

@@ -49,8 +49,7 @@ class FifoProducer:
     def _remember_bodies(self, bodies: Iterable[str]) -> None:
         """Remembers accepted bodies as long as SQS does. A repetition does not extend the window."""
         now = time.monotonic()
-        recent = {digest: at for digest, at in self._sent_at.items() if now - at < DEDUPLICATION_WINDOW_SECONDS}
-        self._sent_at = recent
+        self._sent_at = {digest: at for digest, at in self._sent_at.items() if now - at < DEDUPLICATION_WINDOW_SECONDS}
         for body in bodies:
             digest = hashlib.sha256(body.encode()).digest()
             if digest in self._sent_at:

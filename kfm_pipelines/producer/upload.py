@@ -13,8 +13,6 @@ from kfm_pipelines.errors import SettingsInvalid
 
 @dataclass(frozen=True, slots=True)
 class UploadedObject:
-    """An object in a dataset's bucket."""
-
     dataset: Dataset
     object_key: str
     etag: str
@@ -32,14 +30,11 @@ def upload(dataset: Dataset, object_key: str, data: bytes, event_time: datetime)
     bucket = dataset.input.bucket
     with translate_aws_errors(f"uploading {object_key} to {bucket}"):
         response = s3_client().put_object(Bucket=bucket, Key=object_key, Body=data)
-    return UploadedObject(
-        dataset, object_key, response["ETag"].strip('"'), len(data), response.get("VersionId"), event_time
-    )
+    etag, version = response["ETag"].strip('"'), response.get("VersionId")
+    return UploadedObject(dataset, object_key, etag, len(data), version, event_time)
 
 
 class Topic:
-    """An SNS topic, by name."""
-
     def __init__(self, name: str) -> None:
         self.name = name
         self._cached_arn: str | None = None
@@ -59,13 +54,9 @@ class Topic:
     @property
     def _arn(self) -> str:
         if self._cached_arn is None:
-            self._cached_arn = _find_topic_arn(self.name)
+            pages = sns_client().get_paginator("list_topics").paginate()
+            arns = (topic["TopicArn"] for page in pages for topic in page["Topics"])
+            self._cached_arn = next((arn for arn in arns if arn.rsplit(":", 1)[-1] == self.name), None)
+        if self._cached_arn is None:
+            raise SettingsInvalid(f"there is no topic {self.name!r}; `kfm doctor --fix` creates it")
         return self._cached_arn
-
-
-def _find_topic_arn(name: str) -> str:
-    for page in sns_client().get_paginator("list_topics").paginate():
-        for topic in page["Topics"]:
-            if topic["TopicArn"].rsplit(":", 1)[-1] == name:
-                return topic["TopicArn"]
-    raise SettingsInvalid(f"there is no topic {name!r}; `kfm doctor --fix` creates it")

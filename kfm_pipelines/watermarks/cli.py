@@ -31,11 +31,6 @@ def show(dataset: str | None, as_json: bool) -> None:
     respond(document, lambda: _display(found), as_json=as_json)
 
 
-def _display(statuses: Sequence[WatermarkStatus]) -> None:
-    for one in statuses:
-        _display_status(one)
-
-
 def _document(status: WatermarkStatus) -> dict[str, Any]:
     return {
         "watermark": status.watermark,
@@ -54,19 +49,20 @@ def _document(status: WatermarkStatus) -> dict[str, Any]:
     }
 
 
-def _display_status(status: WatermarkStatus) -> None:
-    console.print(status.dataset, style="bold")
-    if status.watermark is None or status.lag is None:
-        console.print("  watermark  none: " + ("no stream is far enough" if status.streams else "no events yet"))
-    else:
-        console.print(f"  watermark  {format_time(status.watermark)}, {_format_duration(status.lag)} behind the clock")
-    rows = []
-    for stream in status.streams:
-        slowest = stream.partition == status.held_back_by and len(status.streams) > 1
-        state = ("active" if stream.active else "idle") + (", holds back the others" if slowest else "")
-        name = stream.partition or SINGLE_STREAM_LABEL
-        rows.append((name, stream.watermark or "none", stream.reached, stream.advanced_at, state))
-    print_table(("stream", "watermark", "reached", "advanced at", "state"), rows)
+def _display(statuses: Sequence[WatermarkStatus]) -> None:
+    for one in statuses:
+        console.print(one.dataset, style="bold")
+        if one.watermark is None or one.lag is None:
+            console.print("  watermark  none: " + ("no stream is far enough" if one.streams else "no events yet"))
+        else:
+            console.print(f"  watermark  {format_time(one.watermark)}, {_format_duration(one.lag)} behind the clock")
+        rows = []
+        for stream in one.streams:
+            slowest = stream.partition == one.held_back_by and len(one.streams) > 1
+            state = ("active" if stream.active else "idle") + (", holds back the others" if slowest else "")
+            name = stream.partition or SINGLE_STREAM_LABEL
+            rows.append((name, stream.watermark or "none", stream.reached, stream.advanced_at, state))
+        print_table(("stream", "watermark", "reached", "advanced at", "state"), rows)
 
 
 def _format_duration(lag: timedelta) -> str:

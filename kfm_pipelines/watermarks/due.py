@@ -26,7 +26,11 @@ def make_due(
 ) -> None:
     """Makes the keys of new events due by their declaration, and those of known events that moved at once, unless the
     event is held or already waiting."""
-    unready = _find_unready_events(connection, [*fresh, *moved])
+    rows = connection.execute(
+        "SELECT identity FROM kfm.inbox WHERE identity = ANY(%(identities)s) AND ready_at > clock_timestamp()",
+        {"identities": [event.identity for event in (*fresh, *moved)]},
+    )
+    unready = {row["identity"] for row in rows}
     wanted = [event for event in fresh if event.identity not in unready]
     changed = [event for event in moved if event.identity not in unready]
     waiting = _defer_events(connection, datasets, wanted, now)
@@ -96,14 +100,6 @@ def _close_windows_of_dataset(database: Database, dataset: Dataset) -> int:
         count += len(keys)
         if len(closed) < KEY_BATCH_SIZE or not keys:
             return count
-
-
-def _find_unready_events(connection: Connection, events: Sequence[IngestEvent]) -> set[str]:
-    rows = connection.execute(
-        "SELECT identity FROM kfm.inbox WHERE identity = ANY(%(identities)s) AND ready_at > clock_timestamp()",
-        {"identities": [event.identity for event in events]},
-    )
-    return {row["identity"] for row in rows}
 
 
 def _defer_events(

@@ -3,7 +3,7 @@
 import dagster as dg
 
 from kfm_pipelines.orchestration.resource import ServicesResource
-from kfm_pipelines.orchestration.schedule import build_schedule
+from kfm_pipelines.orchestration.schedule import build_job, build_schedule
 from kfm_pipelines.watermarks.late_lane import LATE_LANE_JOB_NAME, release_by_rule
 
 
@@ -15,12 +15,9 @@ def release_late_events(context: dg.OpExecutionContext, services: ServicesResour
     context.log.info("late events released: %d", len(release_by_rule(services.open())))
 
 
-@dg.job(
-    name=LATE_LANE_JOB_NAME,
-    description="Releases late events that wait for the night. Quarantined ones stay: kfm late release.",
+late_lane_job = build_job(
+    release_late_events,
+    LATE_LANE_JOB_NAME,
+    "Releases late events that wait for the night. Quarantined ones stay: kfm late release.",
 )
-def late_lane_job() -> None:
-    release_late_events()
-
-
 late_lane_schedule = build_schedule(f"{LATE_LANE_JOB_NAME}_nightly", late_lane_job, "15 2 * * *")

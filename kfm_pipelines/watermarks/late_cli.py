@@ -65,15 +65,9 @@ def _display_list(found: Sequence[LateEvent], total: int, state: str) -> None:
 @click.option("--dry-run", is_flag=True, help="Only list what would be released.")
 @json_option
 def release(
-    dataset: str | None,
-    key: str | None,
-    identities: tuple[str, ...],
-    everything: bool,
-    by: str,
-    reason: str | None,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+    dataset: str | None, key: str | None, identities: tuple[str, ...], everything: bool, by: str, reason: str | None,
+    dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Release held events and make their keys due at once. The audit records who and why."""
     if everything == bool(dataset or key or identities):
         raise click.UsageError("choose events with --dataset, --key or --identity, or use --all")
@@ -114,16 +108,9 @@ def _require_known_dataset(services: Services, dataset: str | None, found: Seque
 
 
 def _display_events(events: Sequence[LateEvent]) -> None:
-    rows = [
-        (
-            event.identity[:DISPLAYED_DIGITS],
-            event.key,
-            event.made_at,
-            event.watermark or "none",
-            event.rule,
-            event.state if event.state != "released" else f"released by {event.changed_by}",
-            event.asset_uri,
-        )
-        for event in events
-    ]
+    rows = []
+    for event in events:
+        identity, mark = event.identity[:DISPLAYED_DIGITS], event.watermark or "none"
+        state = event.state if event.state != "released" else f"released by {event.changed_by}"
+        rows.append((identity, event.key, event.made_at, mark, event.rule, state, event.asset_uri))
     print_table(("identity", "key", "made at", "watermark then", "rule", "state", "object"), rows)

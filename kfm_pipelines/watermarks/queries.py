@@ -72,16 +72,10 @@ def read_watermark_status(database: Database, dataset: Dataset, now: datetime | 
     rows = database.fetch("SELECT partition, watermark FROM kfm.checkpoints WHERE dataset = %(dataset)s", named)
     [clock] = database.fetch("SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now", named)
     marks = {row["partition"]: row["watermark"] for row in rows}
-    reached = database.fetch(REACHED_BY_NOW, {**named, "now": clock["now"]})
-    streams = tuple(
-        StreamStatus(
-            row["partition"],
-            marks.get(row["partition"]),
-            row["reached"],
-            row["at"],
-            is_active(Advance(row["at"], row["reached"]), clock["now"], dataset.watermark),
-        )
-        for row in reached
-    )
+    streams = []
+    for row in database.fetch(REACHED_BY_NOW, {**named, "now": clock["now"]}):
+        active = is_active(Advance(row["at"], row["reached"]), clock["now"], dataset.watermark)
+        mark = marks.get(row["partition"])
+        streams.append(StreamStatus(row["partition"], mark, row["reached"], row["at"], active))
     whole = marks.get(WHOLE_DATASET)
-    return WatermarkStatus(dataset.dataset, whole, clock["now"] - whole if whole else None, streams)
+    return WatermarkStatus(dataset.dataset, whole, clock["now"] - whole if whole else None, tuple(streams))

@@ -2,8 +2,7 @@
 lateness has to be re-evaluated."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Literal
 
 from kfm_pipelines.declarations.dataset import Dataset
@@ -53,19 +52,19 @@ def recompute_steps(
     }
     last = _watermark_at(connection, dataset.dataset, since, "<")
     sweep = Sweep(before, last, dataset.watermark)
-    changes = _Changes(frozenset(new), max(one.at for _, one in (*new, *superseded)), dataset.watermark.idle_after)
+    last_change = max(one.at for _, one in (*new, *superseded))
     steps: set[WatermarkStep] = set()
     upto: datetime | None = None
     for page in _read_pages(connection, dataset.dataset, since):
         steps.update(sweep.process(page))
         end = page[-1][1].at
-        if changes.are_past(sweep, end) and sweep.watermark == _watermark_at(connection, dataset.dataset, end, "<="):
+        past = _are_changes_past(new, last_change, dataset, sweep, end)
+        if past and sweep.watermark == _watermark_at(connection, dataset.dataset, end, "<="):
             upto = end
             break
     else:
         steps.update(sweep.finish())
-    known = _read_steps(connection, dataset.dataset, since, upto)
-    other = _replace_steps(connection, dataset.dataset, known, steps, last)
+    other = _replace_steps(connection, dataset.dataset, Period(since, upto), steps, last)
     if other:
         period = Period(other.since, other.until or upto)
         _mark_for_reevaluation(connection, dataset.dataset, period, evaluated_by_caller)
@@ -76,34 +75,23 @@ def recompute_all_steps(connection: Connection, dataset: Dataset) -> None:
     sweep = Sweep({}, None, dataset.watermark)
     pages = _read_pages(connection, dataset.dataset, None)
     steps = {step for page in pages for step in sweep.process(page)} | set(sweep.finish())
-    known = _read_steps(connection, dataset.dataset, None, None)
-    other = _replace_steps(connection, dataset.dataset, known, steps, None)
+    other = _replace_steps(connection, dataset.dataset, None, steps, None)
     if other:
         _mark_for_reevaluation(connection, dataset.dataset, other, [])
 
 
-@dataclass(frozen=True, slots=True)
-class _Changes:
-    """What differs from the last sweep of a dataset: new advances and those they surpassed."""
-
-    new: frozenset[tuple[str, Advance]]
-    last_at: datetime
-    idle_after: timedelta
-
-    def are_past(self, sweep: Sweep, at: datetime) -> bool:
-        """Returns whether the changes no longer matter: each changed stream has advanced since, or has long been idle
-        and is not the furthest."""
-        if at <= self.last_at:
-            return False
-        standing = [one for partition, one in self.new if sweep.streams.last[partition] == one]
-        if not standing:
-            return True
-        furthest = max(one.reached for one in standing)
-        return (
-            at >= self.last_at + self.idle_after
-            and sweep.streams.furthest is not None
-            and furthest < sweep.streams.furthest
-        )
+def _are_changes_past(
+    new: Sequence[tuple[str, Advance]], last_change: datetime, dataset: Dataset, sweep: Sweep, at: datetime
+) -> bool:
+    """Returns whether the new advances and those they surpassed no longer matter: each changed stream has advanced
+    since, or has long been idle and is not the furthest."""
+    if at <= last_change:
+        return False
+    standing = [one.reached for partition, one in new if sweep.streams.last[partition] == one]
+    if not standing:
+        return True
+    furthest, idle_at = sweep.streams.furthest, last_change + dataset.watermark.idle_after
+    return at >= idle_at and furthest is not None and max(standing) < furthest
 
 
 def _read_pages(connection: Connection, dataset: str, since: datetime | None) -> Iterator[list[tuple[str, Advance]]]:
@@ -136,28 +124,19 @@ def _watermark_at(
     return row["watermark"] if row else None
 
 
-def _read_steps(
-    connection: Connection, dataset: str, since: datetime | None, upto: datetime | None
-) -> set[WatermarkStep]:
+def _replace_steps(
+    connection: Connection, dataset: str, known_in: Period | None, steps: set[WatermarkStep], before: datetime | None
+) -> Period | None:
+    """Replaces the steps known in a period, or all; returns the period in which the watermark changed."""
     rows = connection.execute(
         """
         SELECT at, watermark FROM kfm.watermark_steps
         WHERE dataset = %(dataset)s AND at >= coalesce(%(since)s::timestamptz, '-infinity')
           AND at <= coalesce(%(upto)s::timestamptz, 'infinity')
         """,
-        {"dataset": dataset, "since": since, "upto": upto},
+        {"dataset": dataset, "since": known_in and known_in.since, "upto": known_in and known_in.until},
     )
-    return {WatermarkStep(row["at"], row["watermark"]) for row in rows}
-
-
-def _replace_steps(
-    connection: Connection,
-    dataset: str,
-    known: set[WatermarkStep],
-    steps: set[WatermarkStep],
-    watermark_before: datetime | None,
-) -> Period | None:
-    """Replaces the known steps; returns the period in which the watermark changed."""
+    known = {WatermarkStep(row["at"], row["watermark"]) for row in rows}
     connection.execute(
         "DELETE FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at = ANY(%(ats)s)",
         {"dataset": dataset, "ats": [step.at for step in known - steps]},
@@ -170,7 +149,7 @@ def _replace_steps(
         """,
         {"dataset": dataset, "ats": [one.at for one in added], "watermarks": [one.watermark for one in added]},
     )
-    return find_disagreement(watermark_before, known, steps)
+    return find_disagreement(before, known, steps)
 
 
 def _mark_for_reevaluation(

@@ -54,7 +54,7 @@ def advance_streams(
     for dataset in sorted({event.dataset for event in events}):
         declared = datasets[dataset]
         _apply_rule(connection, declared)
-        advances = _extract_advances((event for event in events if event.dataset == dataset), declared.watermark)
+        advances = _extract_advances(events, declared)
         new = _drop_excess_streams(connection, dataset, _select_new_advances(connection, dataset, advances))
         if new:
             surpassed = _insert_advances(connection, dataset, new)
@@ -64,14 +64,9 @@ def advance_streams(
 
 def datasets_with_progress(connection: Connection, datasets: Datasets, events: Sequence[IngestEvent]) -> set[str]:
     """Returns the datasets that would advance. Streams never move back, so what is no progress now never will be."""
-    found = set()
-    for dataset in {event.dataset for event in events}:
-        advances = _extract_advances(
-            (event for event in events if event.dataset == dataset), datasets[dataset].watermark
-        )
-        if _select_new_advances(connection, dataset, advances):
-            found.add(dataset)
-    return found
+    named = {event.dataset for event in events}
+    advances = {name: _extract_advances(events, datasets[name]) for name in named}
+    return {name for name in named if _select_new_advances(connection, name, advances[name])}
 
 
 def advance_watermarks(database: Database, datasets: Datasets, now: datetime | None = None) -> list[str]:
@@ -158,11 +153,11 @@ def _drop_excess_streams(
     return [(partition, one) for partition, one in new if partition not in too_many]
 
 
-def _extract_advances(events: Iterable[IngestEvent], rule: Watermark) -> list[tuple[str, Advance]]:
-    """Returns, per stream, the events that got further than all made before them."""
+def _extract_advances(events: Iterable[IngestEvent], dataset: Dataset) -> list[tuple[str, Advance]]:
+    """Returns, per stream, the events of the dataset that got further than all made before them."""
     points: defaultdict[str, list[Advance]] = defaultdict(list)
-    for event in events:
-        if event.change == "created" and is_progress(event.event_time, event.data_time, rule):
+    for event in (one for one in events if one.dataset == dataset.dataset and one.change == "created"):
+        if is_progress(event.event_time, event.data_time, dataset.watermark):
             points[event.partition].append(Advance(event.event_time, event.data_time))
     return _envelopes(points)
 

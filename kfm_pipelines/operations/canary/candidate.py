@@ -2,9 +2,9 @@
 resources/candidates/. Loads and checks them, and decides which keys try them."""
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from operator import attrgetter
 from pathlib import Path
 
 import rfc8785
@@ -20,7 +20,7 @@ from kfm_pipelines.stages.compute.transforms import source_digest
 
 FOLDER = "candidates"
 # A candidate makes the same keys from the same objects.
-_SHARED_KEY_PARTS = ("source", "aoi", "h3_res", "window")
+_SHARED_FIELDS = ("dataset", "key.source", "key.aoi", "key.h3_res", "key.window", "input")
 
 
 def candidate_path(resources: Path, dataset: Dataset, transform_version: str) -> Path:
@@ -42,24 +42,18 @@ def _read_candidate(path: Path, dataset: Dataset) -> Dataset:
 
 
 def load_candidates(resources: Path, datasets: Datasets) -> list[Dataset]:
-    """Loads and checks every candidate, named by a dataset or not."""
-    named = [load_candidate(resources, one, one.canary) for one in datasets.values() if one.canary]
-    paths = {candidate_path(resources, one, one.key.transform_version) for one in named}
-    return [*named, *_load_unnamed_candidates(resources, datasets, paths)]
-
-
-def _load_unnamed_candidates(resources: Path, datasets: Datasets, named: set[Path]) -> Iterator[Dataset]:
-    """Yields those no dataset names yet, so that their mistakes are found now."""
+    """Loads and checks every candidate, also those no dataset names yet, so that their mistakes are found now."""
+    found = [load_candidate(resources, one, one.canary) for one in datasets.values() if one.canary]
+    named = {candidate_path(resources, one, one.key.transform_version) for one in found}
     by_pipeline = {dataset.pipeline: dataset for dataset in datasets.values()}
-    for path in sorted((resources / FOLDER).glob("*.yaml")):
-        if path in named:
-            continue
+    for path in sorted({*(resources / FOLDER).glob("*.yaml")} - named):
         pipeline, _, _ = path.stem.partition("@")
         if pipeline not in by_pipeline:
             raise DeclarationInvalid(
                 f"{path.name}: is for no declared dataset; a candidate is called PIPELINE@VERSION.yaml"
             )
-        yield _read_candidate(path, by_pipeline[pipeline])
+        found.append(_read_candidate(path, by_pipeline[pipeline]))
+    return found
 
 
 def is_canary_key(key: str, candidate_version: str, fraction: float) -> bool:
@@ -70,8 +64,8 @@ def is_canary_key(key: str, candidate_version: str, fraction: float) -> bool:
 
 
 def _check_compatible(path: Path, candidate: Dataset, dataset: Dataset) -> None:
-    for field, of_candidate, of_dataset in _shared_fields(candidate, dataset):
-        if of_candidate != of_dataset:
+    for field in _SHARED_FIELDS:
+        if attrgetter(field)(candidate) != attrgetter(field)(dataset):
             raise DeclarationInvalid(f"{path.name}: {field} must be that of {dataset.dataset}, whose candidate it is")
     version = candidate.key.transform_version
     if path.stem != f"{dataset.pipeline}@{version}":
@@ -82,13 +76,6 @@ def _check_compatible(path: Path, candidate: Dataset, dataset: Dataset) -> None:
         raise DeclarationInvalid(f"{path.name}: review must be required, as it is of {dataset.dataset}")
     if candidate.canary is not None:
         raise DeclarationInvalid(f"{path.name}: a candidate has no canary of its own")
-
-
-def _shared_fields(candidate: Dataset, dataset: Dataset) -> Iterator[tuple[str, object, object]]:
-    yield "dataset", candidate.dataset, dataset.dataset
-    for part in _SHARED_KEY_PARTS:
-        yield f"key.{part}", getattr(candidate.key, part), getattr(dataset.key, part)
-    yield "input", candidate.input, dataset.input
 
 
 @dataclass(frozen=True, slots=True)

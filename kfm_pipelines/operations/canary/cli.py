@@ -1,6 +1,6 @@
 """`kfm datasets canary` and `kfm datasets promote`."""
 
-from typing import Any
+from dataclasses import asdict
 
 import click
 
@@ -36,7 +36,9 @@ def promote(dataset: str, reason: str, by: str, dry_run: bool, as_json: bool) ->
     current version is due, in a run or awaiting review."""
     with open_services() as services:
         result = promotion.promote(services, dataset, actor=by, reason=reason, dry_run=dry_run)
-    respond(_promotion_document(result, dry_run), lambda: _display_promotion(result, dry_run), as_json=as_json)
+    files = {"declaration": str(result.declaration), "candidate": str(result.candidate)}
+    document = {**asdict(result), **files, "dry_run": dry_run, "reload_code_location": not dry_run}
+    respond(document, lambda: _display_promotion(result, dry_run), as_json=as_json)
 
 
 def _display_status(status: CandidateStatus) -> None:
@@ -53,18 +55,6 @@ def _display_status(status: CandidateStatus) -> None:
         console.print(f"             and {len(status.bad) - MAX_BAD_KEYS} more")
     may = f"may be promoted: kfm datasets promote {report['dataset']} --reason …"
     console.print(f"  promotion  {status.refusal or may}")
-
-
-def _promotion_document(result: PromotionResult, dry_run: bool) -> dict[str, Any]:
-    return {
-        "dataset": result.dataset,
-        "from_version": result.from_version,
-        "to_version": result.to_version,
-        "declaration": str(result.declaration),
-        "candidate": str(result.candidate),
-        "dry_run": dry_run,
-        "reload_code_location": not dry_run,
-    }
 
 
 def _display_promotion(result: PromotionResult, dry_run: bool) -> None:

@@ -37,22 +37,19 @@ class CanaryRun:
         self.failed: dict[str, str] = {}  # why a key could not be compared, other than the candidate
 
     def compare(self, keys: Sequence[str]) -> list[KeyComparison]:
-        found: list[KeyComparison] = []
         killed = kill_switch.killed_datasets(self._services.database).get(self._dataset.dataset)
         if killed is not None:
             self.skipped = dict.fromkeys(keys, str(killed))
-            return found
+            return []
+        found: list[KeyComparison] = []
+        canary = self._dataset.canary
         # Another dataset may mask what this one would display.
         self.skipped = keys_of_other_datasets(self._services.database, self._dataset.dataset, keys)
         for key in keys:
-            if key not in self.skipped and self._is_canary_key(key):
+            if key not in self.skipped and canary and is_canary_key(key, canary.transform_version, canary.fraction):
                 with self._isolate_errors(key):
                     found.extend(self._compare_key(key))
         return found
-
-    def _is_canary_key(self, key: str) -> bool:
-        canary = self._dataset.canary
-        return canary is not None and is_canary_key(key, canary.transform_version, canary.fraction)
 
     def _compare_key(self, key: str) -> Iterator[KeyComparison]:
         database, candidate = self._services.database, self._candidate
@@ -92,13 +89,7 @@ class CanaryRun:
     @cached_property
     def _shadow_run(self) -> ShadowRun:
         one = self._candidate
-        return ShadowRun(
-            services=self._services,
-            dataset=self._dataset,
-            candidate=one.declaration,
-            tolerance=one.canary.tolerance,
-            shadow_name=one.version,
-        )
+        return ShadowRun(self._services, self._dataset, one.declaration, one.canary.tolerance, one.version)
 
     @contextmanager
     def _isolate_errors(self, key: str) -> Iterator[None]:

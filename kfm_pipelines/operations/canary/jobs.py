@@ -20,10 +20,9 @@ MAX_CELL_LENGTH = 500
 
 def canary_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
     """Returns one asset, or none when the dataset names no candidate."""
-    return [_canary_asset(dataset, dataset.canary.transform_version)] if dataset.canary else []
-
-
-def _canary_asset(dataset: Dataset, version: str) -> dg.AssetsDefinition:
+    if dataset.canary is None:
+        return []
+    version = dataset.canary.transform_version
     check = dg.AssetCheckSpec(
         CHECK_NAME,
         asset=asset_key(dataset, "canary"),
@@ -50,7 +49,7 @@ def _canary_asset(dataset: Dataset, version: str) -> dg.AssetsDefinition:
             check_results=[_check_result(compared, run)],
         )
 
-    return canary
+    return [canary]
 
 
 def _check_result(comparisons: Sequence[KeyComparison], run: CanaryRun) -> dg.AssetCheckResult:
@@ -73,7 +72,6 @@ def _check_result(comparisons: Sequence[KeyComparison], run: CanaryRun) -> dg.As
 
 
 def comparison_record(comparison: KeyComparison) -> dg.TableRecord:
-    """Returns one row of the check's table."""
     report = comparison.report
     if "rows" not in report:
         return _table_record(comparison.key, "no", report["faults"])

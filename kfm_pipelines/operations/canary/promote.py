@@ -21,7 +21,6 @@ from kfm_pipelines.operations.canary.shadow_run import may_report_differences
 from kfm_pipelines.operations.canary.shadow_store import clear_shadows
 from kfm_pipelines.operations.canary.tables import (
     KeyComparison,
-    Promotion,
     comparisons_with_current,
     count_unsettled_keys,
     record_promotion,
@@ -39,13 +38,9 @@ class CandidateStatus:
     unsettled: int  # keys of the declared version that are due, in a run or awaiting review
 
     @property
-    def needed(self) -> int:
-        return self.candidate.canary.keys
-
-    @property
     def counted(self) -> int:
         """Counts comparisons that have rows: agreement of empty tables proves nothing."""
-        return sum(not one.is_empty for one in self.comparisons)
+        return sum(not one.report.get("empty") for one in self.comparisons)
 
     @property
     def bad(self) -> list[KeyComparison]:
@@ -56,13 +51,15 @@ class CandidateStatus:
         """Returns why the candidate may not be promoted, or None."""
         who = f"{self.candidate.dataset.dataset}@{self.candidate.version}"
         if self.bad:
-            first = self.bad[0]
-            bad = f"{len(self.bad)} of {len(self.comparisons)} keys are not good"
-            return f"{who}: {bad}; {first.key}: {_first_fault(first)}"
-        if self.counted < self.needed:
+            first, faults = self.bad[0], self.bad[0].report["faults"]
+            more = f" (and {first.report['faults_in_all'] - 1} more)" if len(faults) > 1 else ""
+            why = f"{faults[0]}{more}" if faults else "no reason was recorded"
+            return f"{who}: {len(self.bad)} of {len(self.comparisons)} keys are not good; {first.key}: {why}"
+        needed = self.candidate.canary.keys
+        if self.counted < needed:
             empty = len(self.comparisons) - self.counted
             more = f", and {empty} without rows do not count" if empty else ""
-            return f"{who}: {self.counted} keys were compared with this candidate; {self.needed} are needed{more}"
+            return f"{who}: {self.counted} keys were compared with this candidate; {needed} are needed{more}"
         if self.unsettled:
             return (
                 f"{who}: {self.unsettled} keys of {self.candidate.dataset.key.transform_version} are due, in a run or "
@@ -87,7 +84,7 @@ class CandidateStatus:
             "from_version": self.candidate.dataset.key.transform_version,
             "candidate_version": self.candidate.version,
             "candidate_digest": self.candidate.digest,
-            "needed": self.needed,
+            "needed": self.candidate.canary.keys,
             "compared": len(self.comparisons),
             "counted": self.counted,
             "good": len(self.comparisons) - len(self.bad),
@@ -105,12 +102,6 @@ class PromotionResult:
     candidate: Path
 
 
-def _first_fault(comparison: KeyComparison) -> str:
-    faults = comparison.report["faults"]
-    more = f" (and {comparison.report['faults_in_all'] - 1} more)" if len(faults) > 1 else ""
-    return f"{faults[0]}{more}" if faults else "no reason was recorded"
-
-
 def read_candidate_status(services: Services, dataset: Dataset) -> CandidateStatus:
     candidate = load_canary_candidate(services, dataset)
     return CandidateStatus(
@@ -125,7 +116,8 @@ def promote(services: Services, name: str, *, actor: str, reason: str, dry_run: 
     """Makes the candidate the declared version. Raises PromotionRefused unless enough keys were compared, all are good
     and no key of the current version is unsettled, because the wrong declaration would process it."""
     dataset = load_datasets(services.settings.resources)[name]  # as the files are now
-    declaration = declaration_path(services.settings.resources, dataset)
+    declarations = sorted((services.settings.resources / "datasets").glob("*.yaml"))
+    declaration = next(path for path in declarations if load_dataset(path).dataset == name)  # it may have any name
     if dataset.canary is None:
         return _finish_interrupted(services, dataset, declaration, dry_run)
     status = read_candidate_status(services, dataset)
@@ -141,12 +133,6 @@ def promote(services: Services, name: str, *, actor: str, reason: str, dry_run: 
     return result
 
 
-def declaration_path(resources: Path, dataset: Dataset) -> Path:
-    """Returns the file that declares the dataset; it may have any name."""
-    paths = sorted((resources / "datasets").glob("*.yaml"))
-    return next(path for path in paths if load_dataset(path).dataset == dataset.dataset)
-
-
 def _apply_promotion(
     services: Services, status: CandidateStatus, result: PromotionResult, actor: str, reason: str
 ) -> None:
@@ -157,7 +143,8 @@ def _apply_promotion(
     try:
         if load_dataset(prepared) != status.candidate.declaration:
             raise PromotionRefused(f"{result.candidate.name} was changed in the meantime; review it again")
-        record_promotion(services.database, _promotion(status, result, actor, reason))
+        report = {**status.as_report(), "keys": [one.key for one in status.comparisons]}
+        record_promotion(services.database, report, actor, reason)
         # The promoter has seen which columns change, so this approves them for keys of the new version.
         approval = f"promotion of {result.to_version}: {reason}"
         approve_if_changed(services, status.candidate.declaration, actor, approval)
@@ -176,18 +163,6 @@ def _write_new_declaration(result: PromotionResult) -> Path:
         os.fsync(file.fileno())
     shutil.copymode(result.declaration, prepared)
     return prepared
-
-
-def _promotion(status: CandidateStatus, result: PromotionResult, actor: str, reason: str) -> Promotion:
-    return Promotion(
-        dataset=result.dataset,
-        from_version=status.candidate.dataset.key.transform_version,
-        to_version=result.to_version,
-        candidate_digest=status.candidate.digest,
-        actor=actor,
-        reason=reason,
-        report={**status.as_report(), "keys": [one.key for one in status.comparisons]},
-    )
 
 
 def _finish_interrupted(services: Services, dataset: Dataset, declaration: Path, dry_run: bool) -> PromotionResult:

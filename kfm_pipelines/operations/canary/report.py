@@ -5,7 +5,7 @@ minimum that moved by a known share of the spread is a coordinate. There the rep
 within tolerance, and for columns that locate a place not even which measure.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from dataclasses import asdict
 from typing import Any
 
@@ -62,20 +62,14 @@ def redacted_report(comparison: Comparison, tolerance: Tolerance, place_columns:
 def redacted_faults(comparison: Comparison, tolerance: Tolerance, place_columns: Set[str]) -> tuple[str, ...]:
     """Returns the redacted form of `Comparison.faults`, ordered by name."""
     hidden = {format_name(name) for name in place_columns}
-
-    def found() -> Iterator[str]:
-        if not _rows_are_within(comparison, tolerance):
-            yield f"rows: what they are, or how many, {BEYOND_TOLERANCE}"
-        yield from (str(change) for change in comparison.columns if not is_tolerated(change, tolerance))
-        for one in sorted(comparison.statistics, key=lambda one: (one.column, one.measure)):
-            if one.percent > tolerance.statistics_percent:
-                yield (
-                    f"{one.column}: {BEYOND_TOLERANCE}"
-                    if one.column in hidden
-                    else f"{one.column}: {one.measure} {BEYOND_TOLERANCE}"
-                )
-
-    return tuple(dict.fromkeys(found()))
+    within = _rows_are_within(comparison, tolerance)
+    found = [] if within else [f"rows: what they are, or how many, {BEYOND_TOLERANCE}"]
+    found += [str(change) for change in comparison.columns if not is_tolerated(change, tolerance)]
+    for one in sorted(comparison.statistics, key=lambda one: (one.column, one.measure)):
+        if one.percent > tolerance.statistics_percent:
+            measure = "" if one.column in hidden else f"{one.measure} "
+            found.append(f"{one.column}: {measure}{BEYOND_TOLERANCE}")
+    return tuple(dict.fromkeys(found))
 
 
 def _rows_are_within(comparison: Comparison, tolerance: Tolerance) -> bool:

@@ -7,7 +7,7 @@ a fault; an error of the machine is raised.
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from kfm_pipelines.errors import KfmError, Retryable
 from kfm_pipelines.events import newest_per_object
 from kfm_pipelines.gates import ApprovedSchema
 from kfm_pipelines.gates.verdict import TableSubject
-from kfm_pipelines.operations.canary.compare.compare import Comparison, compare
+from kfm_pipelines.operations.canary.compare.compare import compare
 from kfm_pipelines.operations.canary.report import full_report, redacted_faults, redacted_report
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet, write_published
 from kfm_pipelines.services import Services
@@ -128,16 +128,12 @@ class ShadowRun:
         )
         published_rules = governance_of(self.services, self.dataset).rules_for(key)
         places = {*published_rules.published_table(self.dataset).place_columns, *declared.place_columns}
-        faults, report = self._report(comparison, places)
+        if may_report_differences(self.services, self.dataset, candidate):
+            faults, report = comparison.faults(self.tolerance), full_report(comparison)
+        else:
+            faults = redacted_faults(comparison, self.tolerance, places)
+            report = redacted_report(comparison, self.tolerance, places)
         return ShadowResult((*findings, *faults), report, subject.content_hash)
-
-    def _report(self, comparison: Comparison, place_columns: Set[str]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
-        if may_report_differences(self.services, self.dataset, self.candidate):
-            return comparison.faults(self.tolerance), full_report(comparison)
-        return (
-            redacted_faults(comparison, self.tolerance, place_columns),
-            redacted_report(comparison, self.tolerance, place_columns),
-        )
 
     def _subject(self, key: str, declared: Table, table: "pa.Table", data: bytes) -> TableSubject:
         return TableSubject(

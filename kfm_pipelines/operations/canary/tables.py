@@ -22,22 +22,6 @@ class KeyComparison:
     report: Mapping[str, Any]
     run_id: str
 
-    @property
-    def is_empty(self) -> bool:
-        """Returns whether neither table has a row."""
-        return bool(self.report.get("empty"))
-
-
-@dataclass(frozen=True, slots=True)
-class Promotion:
-    dataset: str
-    from_version: str
-    to_version: str
-    candidate_digest: str
-    actor: str
-    reason: str
-    report: Mapping[str, Any]
-
 
 def record_comparison(database: Database, comparison: KeyComparison) -> None:
     database.execute(
@@ -82,13 +66,14 @@ def _comparison_from_row(row: Mapping[str, Any]) -> KeyComparison:
     return KeyComparison(**{name: row[name] for name in KeyComparison.__dataclass_fields__})
 
 
-def record_promotion(database: Database, promotion: Promotion) -> None:
+def record_promotion(database: Database, report: Mapping[str, Any], actor: str, reason: str) -> None:
+    decision = {"to_version": report["candidate_version"], "actor": actor, "reason": reason}
     database.execute(
         """
         INSERT INTO kfm.promotions (dataset, from_version, to_version, candidate_digest, actor, reason, report)
         VALUES (%(dataset)s, %(from_version)s, %(to_version)s, %(candidate_digest)s, %(actor)s, %(reason)s, %(report)s)
         """,
-        {**asdict(promotion), "report": jsonb(dict(promotion.report))},
+        {**report, **decision, "report": jsonb(dict(report))},
     )
 
 

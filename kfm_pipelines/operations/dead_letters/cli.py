@@ -9,6 +9,7 @@ from kfm_pipelines.console.findings import display_findings
 from kfm_pipelines.console.options import Age, StorableText
 from kfm_pipelines.console.output import (
     console,
+    format_count,
     format_time,
     json_option,
     print_table,
@@ -92,8 +93,13 @@ def show(letter: int, payload: bool, as_json: bool) -> None:
 @dry_run_option
 @limit_option
 @click.option("--rate", default=5.0, show_default=True, type=click.FloatRange(0.01, 1000), help="Letters a second.")
-@click.option("--canary", default=3, show_default=True, type=click.IntRange(0),
-              help="Send this many first; stop if one fails again.")  # fmt: skip
+@click.option(
+    "--canary",
+    default=3,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Send this many first; stop if one fails again.",
+)
 @click.option("--wait", default=300, show_default=True, type=click.IntRange(1), help="Seconds to wait for results.")
 @click.option("--work", is_flag=True, help="Do the work in this process, without a daemon.")
 @click.option("--resume", type=StorableText(), metavar="ID", help="Continue an interrupted redrive at its own rate.")
@@ -149,9 +155,8 @@ def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_
         else:
             found = tables.quarantine(services.database, wanted, reason, limit)
             _export(services)
-    line = (
-        f"{_count(len(found))} {'would be ' * dry_run}quarantined: {', '.join(str(one.id) for one in found) or 'none'}"
-    )
+    named = ", ".join(str(letter.id) for letter in found) or "none"
+    line = f"{format_count(len(found), 'letter')} {'would be ' * dry_run}quarantined: {named}"
     document = {"quarantined": [letter.id for letter in found], "dry_run": dry_run}
     respond(document, lambda: console.print(line), as_json=as_json)
 
@@ -159,7 +164,8 @@ def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_
 def _stop(redrive_id: str, as_json: bool) -> None:
     with open_services() as services:
         reopened = redriving.stop(services, redrive_id)
-    line = f"redrive {redrive_id} has ended; {_count(reopened)} {'is' if reopened == 1 else 'are'} open again"
+    count = format_count(reopened, "letter")
+    line = f"redrive {redrive_id} has ended; {count} {'is' if reopened == 1 else 'are'} open again"
     respond({"redrive": redrive_id, "reopened": reopened}, lambda: console.print(line), as_json=as_json)
 
 
@@ -212,19 +218,15 @@ def _letter_document(letter: Letter) -> dict[str, Any]:
 
 
 def _display_list(letters: list[Letter], counts: dict[str, int]) -> None:
-    rows = [
-        (one.id, one.changed_at, one.triage, one.failure_stage, one.key or one.dataset or _queue(one), one.reason)
-        for one in letters
-    ]
+    rows = []
+    for one in letters:
+        about = one.key or one.dataset or (f"queue {one.queue}" if one.queue else "")
+        rows.append((one.id, one.changed_at, one.triage, one.failure_stage, about, one.reason))
     print_table(["letter", "changed", "class", "stage", "key or dataset", "reason"], rows)
     total = sum(counts.values())
     classes = ", ".join(f"{count} {name}" for name, count in counts.items())
     listed = f"; the first {len(letters)} are listed" if total > len(letters) else ""
-    console.print(_count(total) + (f": {classes}" if classes else "") + listed)
-
-
-def _queue(letter: Letter) -> str:
-    return f"queue {letter.queue}" if letter.queue else ""
+    console.print(format_count(total, "letter") + (f": {classes}" if classes else "") + listed)
 
 
 def _display_record(record: dict[str, Any]) -> None:
@@ -246,15 +248,11 @@ def _display_plan(services: Services, letters: list[Letter], how: dict[str, Any]
     lines = [f"letter {one['letter']} ({one['class']}): would {one['would']}" for one in plan]
     canary, seconds = min(how["canary"], len(plan)), len(plan) / how["rate"]
     lines.append(
-        f"{_count(len(plan))}; the first {canary} as a canary, then {how['rate']:g} a second, about {seconds:.0f} s. "
-        "Nothing was done."
+        f"{format_count(len(plan), 'letter')}; the first {canary} as a canary, then {how['rate']:g} a second, "
+        f"about {seconds:.0f} s. Nothing was done."
     )
     document = {"dry_run": True, "letters": plan, "canary": how["canary"], "rate": how["rate"]}
     respond(document, lambda: console.print("\n".join(lines)), as_json=as_json)
-
-
-def _count(letters: int) -> str:
-    return "1 letter" if letters == 1 else f"{letters} letters"
 
 
 def _has_selection(ids: tuple[int, ...], filters: dict[str, Any]) -> bool:

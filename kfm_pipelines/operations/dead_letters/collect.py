@@ -12,7 +12,6 @@ from kfm_pipelines.operations.dead_letters import tables
 from kfm_pipelines.operations.dead_letters.export import LETTER_ATTRIBUTE, export_letters
 from kfm_pipelines.operations.dead_letters.redrive_tables import settle_running
 from kfm_pipelines.services import Services
-from kfm_pipelines.state.dead_letters import Refusal
 from kfm_pipelines.state.inbox import Delivery, known_identities
 
 RECEIVES_PER_QUEUE = 3  # copies of open letters stay in the queue and come up in turn
@@ -68,18 +67,12 @@ def _read_delivery(services: Services, message: Message) -> Delivery:
     known = known_identities(services.database, [event.identity for event in read.events])
     if len(known) == len(read.events):
         return read
-    return Delivery(read.body, refusal=_exhausted_refusal(message, read), token=read.token)
-
-
-def _exhausted_refusal(message: Message, read: Delivery) -> Refusal:
     why = DeliveryExhausted(
         f"SQS set this message aside after {message.receives} receives, though it can be read; "
         "the consumer could not record it. Redrive it when the consumer works again"
     )
-    refusal = build_refusal(message, why)
-    if not read.events:
-        return refusal
-    return replace(refusal, dataset=read.events[0].dataset, key=read.events[0].key)
+    refusal = replace(build_refusal(message, why), dataset=read.events[0].dataset, key=read.events[0].key)
+    return Delivery(read.body, refusal=refusal, token=read.token)
 
 
 def _likely_source(services: Services, dead_letter_queue: Queue) -> str:

@@ -31,16 +31,16 @@ LETTER_ATTRIBUTE = "kfm-letter"  # on a copy in a dead-letter queue: its letter
 ATTRIBUTE_RESERVE_BYTES = 8 * 1024
 
 
-def export_letters(services: Services, *, budget_seconds: float = BUDGET_SECONDS) -> list[str]:
+def export_letters(services: Services) -> list[str]:
     """Writes missing records and forwards letters to their dead-letter queue. Returns the problems of single letters,
     which hold up no others."""
-    deadline = time.monotonic() + budget_seconds
+    deadline = time.monotonic() + BUDGET_SECONDS
     problems: list[str] = []
-    for waiting, do, mark_done in (
-        (tables.find_unfiled, _write_record, tables.mark_filed),
-        (tables.find_unforwarded, _forward, tables.mark_forwarded),
+    for condition, do, mark_done in (
+        (tables.UNFILED, _write_record, tables.mark_filed),
+        (tables.UNFORWARDED, _forward, tables.mark_forwarded),
     ):
-        for letter in waiting(services.database, LETTERS_AT_ONCE):
+        for letter in tables.find_to_export(services.database, condition, LETTERS_AT_ONCE):
             if time.monotonic() > deadline:
                 break
             try:
@@ -131,37 +131,28 @@ def queue_of(services: Services, letter: Letter) -> Queue:
 
 def _write_record(services: Services, letter: Letter) -> None:
     record = json.dumps(letter_record(services, letter), indent=2).encode()
-    pipeline = _pipeline(services, letter)
+    name = letter.dataset or ""
+    pipeline = services.datasets[name].pipeline if name in services.datasets else UNROUTED
     services.store.write(dead_letter(pipeline, letter.at.date(), letter.source), record)
     if letter.state == "quarantined":
         services.store.write(quarantine_record(pipeline, letter.at.date(), letter.source), record)
 
 
-def _pipeline(services: Services, letter: Letter) -> str:
-    if letter.dataset is None or letter.dataset not in services.datasets:
-        return UNROUTED
-    return services.datasets[letter.dataset].pipeline
-
-
 def _forward(services: Services, letter: Letter) -> None:
+    """Sends the message, or the record for a key and for a message that would be too large with its attributes."""
     source = queue_of(services, letter).name
     target = next(intake.dead_letters for intake in services.intakes if intake.queue.name == source)
     fifo = target.name.endswith(".fifo")
+    body = letter.body
+    if body is None or len(body.encode()) > MAX_BYTES - ATTRIBUTE_RESERVE_BYTES:
+        body = json.dumps({"kfm_letter": letter_record(services, letter)})
     target.send(
-        _forwarded_body(services, letter),
+        body,
         _attributes(letter),
         # In the message's own group a copy, which stays in the queue, would hide everything behind it.
         group=f"letter-{letter.id}" if fifo else None,
         deduplication_id=f"letter-{letter.id}-{letter.changed_at.timestamp():.6f}" if fifo else None,
     )
-
-
-def _forwarded_body(services: Services, letter: Letter) -> str:
-    """Returns the message, or the record for a key and for a message that would be too large with its attributes."""
-    body = letter.body
-    if body is None or len(body.encode()) > MAX_BYTES - ATTRIBUTE_RESERVE_BYTES:
-        return json.dumps({"kfm_letter": letter_record(services, letter)})
-    return body
 
 
 def _attributes(letter: Letter) -> dict[str, str]:

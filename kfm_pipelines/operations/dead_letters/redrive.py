@@ -52,7 +52,7 @@ def describe(services: Services, letter: Letter) -> str:
     if letter.body is None:
         return f"make the key {letter.key} due again, with all its attempts"
     queue = queue_of(services, letter).name
-    if obstacle := _obstacle(letter, _with_token(letter, f"r{'0' * 12}.{letter.id}")):
+    if obstacle := _obstacle(letter, {**letter.attributes, REDRIVE: f"r{'0' * 12}.{letter.id}"}):
         return f"fail, because {obstacle}"
     group = f", group {letter.message_group}" if letter.message_group else ""
     names = ", ".join(sorted(letter.attributes)) or "none"
@@ -62,19 +62,15 @@ def describe(services: Services, letter: Letter) -> str:
 def begin(services: Services, letter_filter: LetterFilter, *, limit: int, canary: int, rate: float) -> str | None:
     """Binds open letters to a new redrive and returns its id, or None when none matches. Raises RedriveStopped when a
     dataset among them is killed, because its keys would never be decided."""
-    _refuse_killed(services, find_letters(services.database, letter_filter, limit))
+    killed = kill_switch.killed_datasets(services.database)
+    letters = find_letters(services.database, letter_filter, limit)
+    if named := next((letter.dataset for letter in letters if letter.dataset in killed), None):
+        raise RedriveStopped(f"{killed[named]}; release it first with `kfm unkill {named}`")
     redrive_id = f"r{uuid4().hex[:12]}"
     bound = redrive_tables.start_redrive(
         services.database, redrive_id, letter_filter, limit=limit, canary=canary, rate=rate
     )
     return redrive_id if bound else None
-
-
-def _refuse_killed(services: Services, letters: Sequence[Letter]) -> None:
-    killed = kill_switch.killed_datasets(services.database)
-    named = next((letter.dataset for letter in letters if letter.dataset in killed), None)
-    if named is not None:
-        raise RedriveStopped(f"{killed[named]}; release it first with `kfm unkill {named}`")
 
 
 def run_redrive(services: Services, redrive_id: str, options: RedriveOptions) -> RedriveProgress:
@@ -90,7 +86,8 @@ def run_redrive(services: Services, redrive_id: str, options: RedriveOptions) ->
     first, rest = items[: redrive.canary], items[redrive.canary :]
     _send(services, redrive_id, first, redrive.rate, options)
     _wait_until_decided(services, redrive_id, first, options)
-    failures = _failures(services, redrive_id, first)
+    states = redrive_tables.item_states(services.database, redrive_id)
+    failures = [states[item.place][1] for item in first if states[item.place][0] == "failed"]
     if failures:
         dropped = redrive_tables.end_redrive(
             services.database, redrive_id, "stopped", f"the canary failed: {failures[0]}"
@@ -134,7 +131,7 @@ def _send_one(services: Services, item: RedriveItem) -> None:
         return
     queue = queue_of(services, letter)
     fifo = queue.name.endswith(".fifo")
-    attributes = _with_token(letter, item.token)
+    attributes = {**letter.attributes, REDRIVE: item.token}
     if obstacle := _obstacle(letter, attributes):
         redrive_tables.fail_item(services.database, item.token, obstacle)
         return
@@ -153,10 +150,6 @@ def _send_one(services: Services, item: RedriveItem) -> None:
         redrive_tables.fail_item(services.database, item.token, str(error))
         return
     redrive_tables.mark_item(services.database, item.token, "sent", only_from=["sending"])
-
-
-def _with_token(letter: Letter, token: str) -> Mapping[str, str]:
-    return {**letter.attributes, REDRIVE: token}
 
 
 def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
@@ -183,7 +176,8 @@ def _resolve_in_doubt(services: Services, items: Sequence[RedriveItem], options:
             empty = depth.waiting + depth.in_flight == 0
             if empty and redrive_tables.mark_item(services.database, item.token, "planned", only_from=IN_FLIGHT):
                 break
-            if _has_arrived(services, item):
+            states = redrive_tables.item_states(services.database, item.token.rpartition(".")[0])
+            if states[item.place][0] not in IN_FLIGHT:
                 break
             if time.monotonic() > deadline:
                 raise ServiceUnavailable(
@@ -191,11 +185,6 @@ def _resolve_in_doubt(services: Services, items: Sequence[RedriveItem], options:
                     "messages; resume this redrive when they are done"
                 )
             options.sleep(POLL_SECONDS)
-
-
-def _has_arrived(services: Services, item: RedriveItem) -> bool:
-    redrive_id = item.token.rpartition(".")[0]
-    return redrive_tables.item_states(services.database, redrive_id)[item.place][0] not in IN_FLIGHT
 
 
 def _wait_until_decided(
@@ -217,8 +206,3 @@ def _wait_until_decided(
                 f"make sure Dagster's daemon or `kfm work` is running, then `kfm dlq redrive --resume {redrive_id}`"
             )
         options.sleep(POLL_SECONDS)
-
-
-def _failures(services: Services, redrive_id: str, items: Sequence[RedriveItem]) -> list[str]:
-    states = redrive_tables.item_states(services.database, redrive_id)
-    return [states[item.place][1] for item in items if states[item.place][0] == "failed"]

@@ -9,15 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kfm_pipelines.errors import LetterUnknown
-from kfm_pipelines.operations.dead_letters.tables import (
-    CONDITIONS,
-    IDLE_CONDITION,
-    WITHOUT_BODY,
-    Letter,
-    LetterFilter,
-    filter_parameters,
-    letter_from_row,
-)
+from kfm_pipelines.operations.dead_letters import tables
+from kfm_pipelines.operations.dead_letters.tables import CONDITIONS, IDLE_CONDITION, WITHOUT_BODY
 from kfm_pipelines.state import dead_letters
 from kfm_pipelines.state.database import Connection, Database, jsonb
 
@@ -38,13 +31,12 @@ class Redrive:
 class RedriveItem:
     place: int
     state: str
-    outcome: str
     token: str
-    letter: Letter
+    letter: tables.Letter
 
 
 def start_redrive(
-    database: Database, redrive_id: str, letter_filter: LetterFilter, *, limit: int, canary: int, rate: float
+    database: Database, redrive_id: str, letter_filter: tables.LetterFilter, *, limit: int, canary: int, rate: float
 ) -> int:
     """Binds matching open letters to a new redrive and returns how many, skipping letters of other redrives."""
     with database.transaction() as connection:
@@ -55,7 +47,7 @@ def start_redrive(
                          ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
             RETURNING id
             """.encode(),  # noqa: S608 - a constant
-            {**filter_parameters(letter_filter), "limit": limit},
+            {**tables.filter_parameters(letter_filter), "limit": limit},
         ).fetchall()
         if not rows:
             return 0
@@ -99,9 +91,7 @@ def items_of(database: Database, redrive_id: str) -> list[RedriveItem]:
         """,  # noqa: S608 - a constant
         {"redrive": redrive_id},
     )
-    return [
-        RedriveItem(row["place"], row["item_state"], row["outcome"], row["token"], letter_from_row(row)) for row in rows
-    ]
+    return [RedriveItem(row["place"], row["item_state"], row["token"], tables.letter_from_row(row)) for row in rows]
 
 
 def item_states(database: Database, redrive_id: str) -> dict[int, tuple[str, str]]:

@@ -5,6 +5,7 @@ Numbers that could be coordinates, and fields whose names suggest places or secr
 
 import json
 import re
+from contextlib import suppress
 
 from kfm_pipelines.errors import BodyUnreadable
 from kfm_pipelines.events.body import read_body
@@ -29,17 +30,11 @@ def summarise_body(body: str) -> dict[str, object]:
     except BodyUnreadable:
         return {**described, "starts": _text(body[: 2 * MAX_TEXT_LENGTH])}
     if isinstance(document, dict) and isinstance(document.get("Message"), str):
-        document = {**document, "Message": _parse(document["Message"])}
+        with suppress(BodyUnreadable):
+            document = {**document, "Message": read_body(document["Message"])}
     fields: dict[str, object] = {}
     _collect("", document, MAX_DEPTH, fields)
     return {**described, "fields": fields}
-
-
-def _parse(message: str) -> object:
-    try:
-        return read_body(message)
-    except BodyUnreadable:
-        return message
 
 
 def _collect(path: str, value: object, depth: int, fields: dict[str, object]) -> None:

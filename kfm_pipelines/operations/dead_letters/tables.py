@@ -14,6 +14,8 @@ TRIAGE_CLASSES = (
     "configuration", "defect", "unclassified",
 )  # fmt: skip
 LIVE_STATES = ("open", "redriving", "quarantined")
+UNFILED = "filed_at IS NULL"  # the record in the store is missing or out of date
+UNFORWARDED = "forwarded_at IS NULL AND state = 'open'"  # not in the dead-letter queue yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +35,12 @@ class Letter:
     attempts: int
     at: datetime
     changed_at: datetime
-    closed_at: datetime | None
     queue: str | None
     body: str | None
     size: int | None
     attributes: Mapping[str, str]
     attribute_types: Mapping[str, str]
     message_group: str | None
-    group_sequence: int | None
     run_id: str | None
     trace: str
     lineage: Mapping[str, Any]
@@ -88,15 +88,8 @@ IDLE_CONDITION = """
 
 
 def filter_parameters(letter_filter: LetterFilter) -> dict[str, object]:
-    return {
-        "ids": list(letter_filter.ids),
-        "triage": letter_filter.triage,
-        "dataset": letter_filter.dataset,
-        "key": letter_filter.key,
-        "older": letter_filter.older_than_seconds,
-        "newer": letter_filter.newer_than_seconds,
-        "states": list(letter_filter.states),
-    }
+    ages = {"older": letter_filter.older_than_seconds, "newer": letter_filter.newer_than_seconds}
+    return {**asdict(letter_filter), **ages, "ids": list(letter_filter.ids), "states": list(letter_filter.states)}
 
 
 def find_letters(database: Database, letter_filter: LetterFilter, limit: int) -> list[Letter]:
@@ -157,19 +150,16 @@ def quarantine(database: Database, letter_filter: LetterFilter, reason: str, lim
 
 
 def letter_from_row(row: Mapping[str, Any]) -> Letter:
-    fields = {name: row[name] for name in Letter.__dataclass_fields__}
-    sequence = fields["group_sequence"]
-    return Letter(**{**fields, "group_sequence": None if sequence is None else int(sequence)})
+    return Letter(**{name: row[name] for name in Letter.__dataclass_fields__})
 
 
-def find_unfiled(database: Database, limit: int) -> list[Letter]:
-    """Returns letters whose record in the store is missing or out of date, with their messages."""
-    return _find_where(database, "filed_at IS NULL", limit)
-
-
-def find_unforwarded(database: Database, limit: int) -> list[Letter]:
-    """Returns open letters that are not in the dead-letter queue yet, with their messages."""
-    return _find_where(database, "forwarded_at IS NULL AND state = 'open'", limit)
+def find_to_export(database: Database, condition: str, limit: int) -> list[Letter]:
+    """Returns letters with their messages; the condition is UNFILED or UNFORWARDED."""
+    rows = database.fetch(
+        f"SELECT *, octet_length(body) AS size FROM kfm.dead_letters WHERE {condition} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
+        {"limit": limit},
+    )
+    return [letter_from_row(row) for row in rows]
 
 
 def mark_filed(database: Database, letter: Letter) -> None:
@@ -193,11 +183,3 @@ def states_of(database: Database, ids: Sequence[int]) -> dict[int, str]:
 
 def _unknown_letter(letter: int) -> LetterUnknown:
     return LetterUnknown(f"there is no dead letter {letter}; `kfm dlq list --state all` lists them")
-
-
-def _find_where(database: Database, condition: str, limit: int) -> list[Letter]:
-    rows = database.fetch(
-        f"SELECT *, octet_length(body) AS size FROM kfm.dead_letters WHERE {condition} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
-        {"limit": limit},
-    )
-    return [letter_from_row(row) for row in rows]

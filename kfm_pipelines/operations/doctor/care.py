@@ -5,16 +5,10 @@ from datetime import date
 from functools import partial
 from typing import TypeVar
 
+from kfm_pipelines.care import tables
 from kfm_pipelines.care.governance import Authority, Governance, Oversight, authorities_of, policy_of, policy_version
 from kfm_pipelines.care.policies import Policy, refuse_if_mismatched
 from kfm_pipelines.care.secrets import secret_of
-from kfm_pipelines.care.tables import (
-    Exemption,
-    exemptions_of,
-    known_versions,
-    refuse_changed_rules,
-    refuse_changed_secret,
-)
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import KfmError, PolicyRefused
 from kfm_pipelines.operations.doctor.finding import DoctorCheck, DoctorFinding
@@ -56,22 +50,18 @@ def _check_policy(services: Services, dataset: Dataset) -> Iterator[DoctorFindin
     if today < policy.reviewed_on:
         found = f"{policy.name}, reviewed only on {policy.reviewed_on}"
         remedy = "correct reviewed_on; until that day nothing is published under it"
-        yield DoctorFinding(check, ok=False, found=found, remedy=remedy)
-        return
-    soon = _deadline_note(policy.review_by, today, REVIEW_SOON_DAYS)
-    yield DoctorFinding(
-        check,
-        ok=today <= policy.review_by,
-        found=f"{policy.name}, to be reviewed by {policy.review_by}{soon}",
-        remedy=f"have {policy.authority} review it; until then nothing is published under it",
-    )
+    else:
+        soon = _deadline_note(policy.review_by, today, REVIEW_SOON_DAYS)
+        found = f"{policy.name}, to be reviewed by {policy.review_by}{soon}"
+        remedy = f"have {policy.authority} review it; until then nothing is published under it"
+    yield DoctorFinding(check, ok=policy.reviewed_on <= today <= policy.review_by, found=found, remedy=remedy)
 
 
 def _check_rules(services: Services, dataset: Dataset, policy: Policy, *, has_schema: bool) -> Iterator[DoctorFinding]:
     refuse_if_mismatched(policy, dataset)
     if has_schema:
         used = policy_version(policy, b"")
-        refuse_changed_rules(used, known_versions(services.database, used))
+        tables.refuse_changed_rules(used, tables.known_versions(services.database, used))
     found = "nothing is masked" if policy.is_open else "they cover every column"
     yield DoctorFinding(f"rules for {dataset.dataset}", ok=True, found=found)
 
@@ -84,19 +74,18 @@ def _check_authority(services: Services, dataset: Dataset, policy: Policy) -> It
         yield DoctorFinding(check, ok=False, found=f"{policy.authority!r} is not declared", remedy=remedy)
         return
     valid = [key for key in authority.keys if key.valid_from <= today <= key.valid_until]
-    yield DoctorFinding(
-        check,
-        ok=bool(valid) or dataset.review == "none",
-        found=f"{authority.name}, {len(valid)} of {len(authority.keys)} keys are valid today",
-        remedy=f"nobody can sign the reviews that releases await: create a key with `kfm review keygen"
-        f" {authority.authority}` and add its public half to resources/authorities/{authority.authority}.yaml",
+    found = f"{authority.name}, {len(valid)} of {len(authority.keys)} keys are valid today"
+    remedy = (
+        f"nobody can sign the reviews that releases await: create a key with `kfm review keygen {authority.authority}`"
+        f" and add its public half to resources/authorities/{authority.authority}.yaml"
     )
+    yield DoctorFinding(check, ok=bool(valid) or dataset.review == "none", found=found, remedy=remedy)
 
 
 def _check_secret(services: Services, dataset: Dataset, policy: Policy, *, has_schema: bool) -> Iterator[DoctorFinding]:
     used = policy_version(policy, secret_of(services, policy.key_id or ""))
-    known = known_versions(services.database, used) if has_schema else []
-    refuse_changed_secret(used, known)
+    known = tables.known_versions(services.database, used) if has_schema else []
+    tables.refuse_changed_secret(used, known)
     before = any(one.key_id == policy.key_id for one in known)
     found = f"key {policy.key_id}, {'used before' if before else 'not used yet'}"
     yield DoctorFinding(f"secret for {dataset.dataset}", ok=True, found=found)
@@ -106,14 +95,14 @@ def _check_exemptions(
     services: Services, dataset: Dataset, policy: Policy, authority: Authority
 ) -> Iterator[DoctorFinding]:
     """Checks exemptions in force; those replaced by a newer one are skipped."""
-    given = exemptions_of(services.database, dataset.dataset)
+    given = tables.exemptions_of(services.database, dataset.dataset)
     governance = Governance(Oversight(services, dataset, policy, authority), b"", given)
     for exemption in given:
         if governance.exemption_for(exemption.key_prefix) is exemption:
             yield _check_exemption(governance, exemption)
 
 
-def _check_exemption(governance: Governance, exemption: Exemption) -> DoctorFinding:
+def _check_exemption(governance: Governance, exemption: tables.Exemption) -> DoctorFinding:
     check = f"exemption {exemption.id} of {exemption.dataset}"
     soon = _deadline_note(exemption.until, governance.oversight.services.today(), EXEMPTION_SOON_DAYS)
     try:

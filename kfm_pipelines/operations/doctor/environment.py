@@ -23,12 +23,9 @@ def check_postgres(services: Services) -> Iterator[DoctorFinding]:
     [row] = services.database.fetch("SELECT clock_timestamp() AS now, current_setting('server_version') AS version")
     yield DoctorFinding("Postgres", ok=True, found=f"reachable, version {row['version']}")
     skew = abs((datetime.now(UTC) - row["now"]).total_seconds())
-    yield DoctorFinding(
-        "clock",
-        ok=skew <= MAX_CLOCK_SKEW_SECONDS,
-        found=f"{skew:.1f} s apart from the database's",
-        remedy="synchronise this machine's clock: leases use the database's clock, logs use this one",
-    )
+    remedy = "synchronise this machine's clock: leases use the database's clock, logs use this one"
+    found = f"{skew:.1f} s apart from the database's"
+    yield DoctorFinding("clock", ok=skew <= MAX_CLOCK_SKEW_SECONDS, found=found, remedy=remedy)
     current = is_current(services.database)
     yield DoctorFinding("schema", ok=current, found="up to date" if current else "missing or old", remedy=FIX_REMEDY)
 
@@ -42,8 +39,7 @@ def has_current_schema(services: Services) -> bool:
 
 
 def check_store(services: Services) -> Iterator[DoctorFinding]:
-    path = "work/doctor/probe"
-    services.store.write(path, b"probe")
+    services.store.write("work/doctor/probe", b"probe")
     services.store.remove("work/doctor")
     yield DoctorFinding("store", ok=True, found=f"{services.store.url} is writable")
 
@@ -62,19 +58,13 @@ def check_signing_key(services: Services) -> Iterator[DoctorFinding]:
         found = f"none yet; the first release creates {settings.signing_key}"
     else:
         found = f"{settings.signing_key}, key {signer_of(services).public.key_id[:16]}"
-    yield DoctorFinding(
-        "signing key",
-        ok=not (own and settings.store_url.startswith("s3://")),
-        found=found,
-        remedy="every machine would sign with its own key: set the same KFM_SIGNING_KEY on all of them",
-    )
+    ok = not (own and settings.store_url.startswith("s3://"))
+    remedy = "every machine would sign with its own key: set the same KFM_SIGNING_KEY on all of them"
+    yield DoctorFinding("signing key", ok=ok, found=found, remedy=remedy)
 
 
 def check_software() -> Iterator[DoctorFinding]:
     problems = unlisted_software()
-    yield DoctorFinding(
-        "list of software",
-        ok=not problems,
-        found=problems[0] if problems else f"{len(listed_versions(sbom()))} distributions cover all imported modules",
-        remedy="install the code as a distribution, so that releases can name the software that made them",
-    )
+    found = problems[0] if problems else f"{len(listed_versions(sbom()))} distributions cover all imported modules"
+    remedy = "install the code as a distribution, so that releases can name the software that made them"
+    yield DoctorFinding("list of software", ok=not problems, found=found, remedy=remedy)

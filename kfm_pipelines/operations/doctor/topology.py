@@ -51,12 +51,9 @@ def _bucket_findings(services: Services, bucket: str) -> Iterator[DoctorFinding]
     for dataset in services.datasets.values():
         if dataset.input.bucket == bucket:
             missing = missing_events(notifications, topic, dataset.input.prefix)
-            yield DoctorFinding(
-                f"notices of {bucket} for {dataset.dataset}",
-                ok=not missing,
-                found=f"not announced: {', '.join(missing)}" if missing else "announced",
-                remedy=FIX_REMEDY,
-            )
+            found = f"not announced: {', '.join(missing)}" if missing else "announced"
+            check = f"notices of {bucket} for {dataset.dataset}"
+            yield DoctorFinding(check, ok=not missing, found=found, remedy=FIX_REMEDY)
 
 
 def _check_versioning(bucket: str) -> DoctorFinding:
@@ -119,23 +116,15 @@ def _queue_findings(spec: QueueSpec, dead_letter_queue: str) -> Iterator[DoctorF
 
 
 def _check_visibility(name: str, attributes: Attributes) -> DoctorFinding:
-    seconds = int(attributes["VisibilityTimeout"])
-    return DoctorFinding(
-        f"visibility timeout of {name}",
-        ok=seconds > MAX_HOLD_SECONDS,
-        found=f"{seconds} s",
-        remedy=f"set it above {MAX_HOLD_SECONDS} s, or messages reappear while they are recorded; or {FIX_REMEDY}",
-    )
+    seconds, check = int(attributes["VisibilityTimeout"]), f"visibility timeout of {name}"
+    remedy = f"set it above {MAX_HOLD_SECONDS} s, or messages reappear while they are recorded; or {FIX_REMEDY}"
+    return DoctorFinding(check, ok=seconds > MAX_HOLD_SECONDS, found=f"{seconds} s", remedy=remedy)
 
 
 def _check_retention(name: str, attributes: Attributes) -> DoctorFinding:
-    seconds = int(attributes["MessageRetentionPeriod"])
-    return DoctorFinding(
-        f"retention of {name}",
-        ok=seconds >= MIN_RETENTION_SECONDS,
-        found=_format_days(seconds),
-        remedy=f"set it to 4 days or more, so that a long weekend without a consumer loses nothing; or {FIX_REMEDY}",
-    )
+    seconds, check = int(attributes["MessageRetentionPeriod"]), f"retention of {name}"
+    remedy = f"set it to 4 days or more, so that a long weekend without a consumer loses nothing; or {FIX_REMEDY}"
+    return DoctorFinding(check, ok=seconds >= MIN_RETENTION_SECONDS, found=_format_days(seconds), remedy=remedy)
 
 
 def _check_redrive(name: str, dead_letter_queue: str, attributes: Attributes, account: AwsAccount) -> DoctorFinding:
@@ -147,13 +136,12 @@ def _check_redrive(name: str, dead_letter_queue: str, attributes: Attributes, ac
     if target != account.queue_arn(dead_letter_queue):
         remedy = f"it should be {dead_letter_queue}, which redrives read; {FIX_REMEDY}"
         return DoctorFinding(check, ok=False, found=target, remedy=remedy)
-    return DoctorFinding(
-        check,
-        ok=MIN_RECEIVES <= receives <= MAX_RECEIVES,
-        found=f"{dead_letter_queue} after {receives} receives",
-        remedy=f"set maxReceiveCount from {MIN_RECEIVES} to {MAX_RECEIVES}: fewer gives up on messages that would "
-        f"succeed, more repeats those that never will; or {FIX_REMEDY}",
+    remedy = (
+        f"set maxReceiveCount from {MIN_RECEIVES} to {MAX_RECEIVES}: fewer gives up on messages that would "
+        f"succeed, more repeats those that never will; or {FIX_REMEDY}"
     )
+    found = f"{dead_letter_queue} after {receives} receives"
+    return DoctorFinding(check, ok=MIN_RECEIVES <= receives <= MAX_RECEIVES, found=found, remedy=remedy)
 
 
 def _check_senders(spec: QueueSpec, policy: str, account: AwsAccount) -> DoctorFinding:
@@ -175,12 +163,9 @@ def _check_fifo(name: str, attributes: Attributes) -> DoctorFinding:
 def _check_dead_letter_retention(spec: QueueSpec, attributes: Attributes, dead_letters: Attributes) -> DoctorFinding:
     """Messages moved from a standard queue keep their age, so the dead-letter queue must keep them at least as long."""
     seconds, least = (int(one["MessageRetentionPeriod"]) for one in (dead_letters, attributes))
-    return DoctorFinding(
-        f"retention of {spec.dead_letter_queue}",
-        ok=seconds >= least,
-        found=f"{_format_days(seconds)}, and {_format_days(least)} on {spec.name}",
-        remedy=f"make it at least as long as the queue's, or letters expire before anybody reads them; or {FIX_REMEDY}",
-    )
+    found = f"{_format_days(seconds)}, and {_format_days(least)} on {spec.name}"
+    remedy = f"make it at least as long as the queue's, or letters expire before anybody reads them; or {FIX_REMEDY}"
+    return DoctorFinding(f"retention of {spec.dead_letter_queue}", ok=seconds >= least, found=found, remedy=remedy)
 
 
 def _site_account(services: Services) -> AwsAccount:

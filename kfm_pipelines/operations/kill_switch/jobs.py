@@ -7,6 +7,7 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.kill_switch import switch
 from kfm_pipelines.orchestration.dagster_internals import PRIORITY_TAG
 from kfm_pipelines.orchestration.resource import ServicesResource
+from kfm_pipelines.orchestration.schedule import build_job
 
 HIGHEST_PRIORITY = {PRIORITY_TAG: "100"}
 
@@ -35,20 +36,16 @@ def release_kill_switch(context: dg.OpExecutionContext, config: KillSwitchConfig
     context.log.info("%s %s", config.dataset, "goes on" if was_killed else "was not killed; nothing is changed")
 
 
-@dg.job(
-    name="kfm_kill_dataset",
-    description="Stops a dataset: when the run has succeeded nothing of it is published any more, whatever is under "
+kill_job = build_job(
+    set_kill_switch,
+    "kfm_kill_dataset",
+    "Stops a dataset: when the run has succeeded nothing of it is published any more, whatever is under "
     "way. Events are still recorded, and other datasets go on. `kfm kill` does the same without Dagster's run queue.",
-    tags=HIGHEST_PRIORITY,
+    HIGHEST_PRIORITY,
 )
-def kill_job() -> None:
-    set_kill_switch()
-
-
-@dg.job(
-    name="kfm_unkill_dataset",
-    description="Lets a dataset that was killed go on: everything that came due meanwhile is run and published.",
-    tags=HIGHEST_PRIORITY,
+unkill_job = build_job(
+    release_kill_switch,
+    "kfm_unkill_dataset",
+    "Lets a dataset that was killed go on: everything that came due meanwhile is run and published.",
+    HIGHEST_PRIORITY,
 )
-def unkill_job() -> None:
-    release_kill_switch()

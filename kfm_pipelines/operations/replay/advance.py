@@ -22,7 +22,7 @@ from kfm_pipelines.operations.replay.tables import ReplayBatch
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch, replays
 from kfm_pipelines.state.keys import keys_in_review
-from kfm_pipelines.state.replays import Replay, ReplayTerms
+from kfm_pipelines.state.replays import Replay
 from kfm_pipelines.telemetry.logs.lines import log_context
 from kfm_pipelines.telemetry.traces.spans import mark_failed
 
@@ -41,8 +41,6 @@ class BatchStatus(Enum):
 
 
 class BatchRunner(Protocol):
-    """Runs batches."""
-
     def submit(self, dataset: Dataset, batch: ReplayBatch) -> None:
         """Starts the batch, once even if called twice."""
 
@@ -135,10 +133,11 @@ class _Driver:
             return self._halt(replay, "done", _summary(counts, tables.count_without_data(database, replay.id)))
         if note := _pause_reason(self.services, replay) or _config_change_note(self.services, replay):
             return self._halt(replay, "paused", note)
-        last = tables.seconds_since_batch(database, replay.id, self.now)
-        if last and (wait := rate_delay(replay.terms.rate, *last)) > 0:
+        rate, last = replay.terms.rate, tables.seconds_since_batch(database, replay.id, self.now)
+        if last and (wait := rate_delay(rate, *last)) > 0:
             return ReplayStep(replay, wait)
-        batch = tables.create_batch(database, replay.id, _batch_size(replay.terms), SYSTEM_ACTOR)
+        per_minute = replay.terms.batch if rate is None else max(1, math.ceil(rate))
+        batch = tables.create_batch(database, replay.id, min(replay.terms.batch, per_minute), SYSTEM_ACTOR)
         if batch is None:  # other runs hold the rest, or the replay is no longer running
             return ReplayStep(self._read(replay), POLL_SECONDS)
         self._submit(batch, replay)
@@ -166,11 +165,6 @@ class _Driver:
 def rate_delay(rate: float | None, keys: int, seconds: float) -> float:
     """Returns how long to wait after a batch of `keys`, asked for `seconds` ago, to keep to `rate` keys a minute."""
     return 0.0 if rate is None else max(0.0, keys / rate * 60 - seconds)
-
-
-def _batch_size(terms: ReplayTerms) -> int:
-    """Returns at most a minute's worth of keys when there is a rate."""
-    return terms.batch if terms.rate is None else max(1, min(terms.batch, math.ceil(terms.rate)))
 
 
 def _pause_reason(services: Services, replay: Replay) -> str | None:
@@ -201,7 +195,8 @@ def _judge_gate(services: Services, replay: Replay) -> ReplayVerdict:
     counts = tables.count_states(database, replay.id)
     attempts = [
         KeyAttempts(one.key, one.attempts, one.outcome is not None, "" if one.outcome else one.why)
-        for one in tables.attempted_keys(database, replay.id)
+        for one in tables.keys_of(database, replay.id, states=("done", "waiting"))
+        if one.batch is not None
     ]
     gate = ReplayGate(terms.max_attempts, terms.quarantine_percent)
     exhausted = sum(not one.has_outcome and one.failures >= terms.max_attempts for one in attempts)
@@ -221,9 +216,6 @@ def _judge_gate(services: Services, replay: Replay) -> ReplayVerdict:
 
 
 def _summary(counts: dict[str, int], without_data: int) -> str:
-    quarantined = counts.get("quarantined", 0)
-    return (
-        f"{counts.get('done', 0)} keys done"
-        + (f", {without_data} of them without data" if without_data else "")
-        + (f", {quarantined} in quarantine" if quarantined else "")
-    )
+    empty = f", {without_data} of them without data" if without_data else ""
+    quarantined = f", {counts['quarantined']} in quarantine" if counts.get("quarantined") else ""
+    return f"{counts.get('done', 0)} keys done{empty}{quarantined}"

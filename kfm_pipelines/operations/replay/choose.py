@@ -33,9 +33,6 @@ class KeyFilter:
     def matches(self, known: KnownKey) -> bool:
         return all(_matches(known, field, value) for field, value in self.conditions)
 
-    def as_list(self) -> list[str]:
-        return [f"{field}={value}" for field, value in self.conditions]
-
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
@@ -141,13 +138,9 @@ def _parse_condition(text: str) -> tuple[str, str]:
 
 
 def _matches(known: KnownKey, field: str, value: str) -> bool:
-    match field:
-        case "state":
-            return {"published": known.revision is not None, "failed": known.failed,
-                    "unpublished": known.revision is None}[value]  # fmt: skip
-        case "version":
-            return known.version == value
-        case "partition":
-            return value in known.partitions
-        case _:
-            return (known.late > 0) == (value == "yes")
+    if field == "state":
+        published = known.revision is not None
+        return {"published": published, "failed": known.failed, "unpublished": not published}[value]
+    if field == "late":
+        return (known.late > 0) == (value == "yes")
+    return known.version == value if field == "version" else value in known.partitions

@@ -14,7 +14,7 @@ from kfm_pipelines.operations.canary.shadow_run import ShadowResult, ShadowRun, 
 from kfm_pipelines.operations.replay.eligible import inherit_inputs, read_declaration_digest
 from kfm_pipelines.operations.replay.tables import KeyState
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.config.key_config import KeyConfig, KeyConfigs, load_declaration
+from kfm_pipelines.stages.config.key_config import KeyConfigs, load_declaration
 from kfm_pipelines.stages.publish.read_back import published_data
 from kfm_pipelines.stages.reproduce import changes_since_publication, declaration_digest
 from kfm_pipelines.state.database import Database, jsonb
@@ -106,7 +106,11 @@ class _ReplayCanary:
             return ShadowResult((f"it cannot be reproduced: {'; '.join(changes)}",))
         config = self._configs.for_key(key_state.key)
         current = current_revision(self._services.database, key_state.source or key_state.key)
-        shadow_run = self._shadow_run(self._published_declaration(current), config)
+        digest = read_declaration_digest(self._services.database, current) if current else None
+        # Today's declaration stands in where that of the published revision was not kept.
+        declared = load_declaration(self._services, digest) if digest else self._dataset
+        name = f"replay-{self._replay.id}"
+        shadow_run = ShadowRun(self._services, declared, config.dataset, self._tolerance, name, config.approved)
         objects = shadow_run.fetch_objects(key_state.key)
         if not objects:
             return None
@@ -115,21 +119,6 @@ class _ReplayCanary:
         if current is None or self._replay.mode == "upgrade":
             return result
         return _check_reproduction(current, result)
-
-    def _published_declaration(self, current: Revision | None) -> Dataset:
-        """Returns the declaration behind the published revision, or today's where that was not kept."""
-        digest = read_declaration_digest(self._services.database, current) if current else None
-        return load_declaration(self._services, digest) if digest else self._dataset
-
-    def _shadow_run(self, published_declaration: Dataset, config: KeyConfig) -> ShadowRun:
-        return ShadowRun(
-            services=self._services,
-            dataset=published_declaration,
-            candidate=config.dataset,
-            tolerance=self._tolerance,
-            shadow_name=f"replay-{self._replay.id}",
-            approved=config.approved,
-        )
 
     @cached_property
     def _tolerance(self) -> Tolerance:

@@ -43,9 +43,6 @@ class ReplayGate:
         quarantined = len(aside) + already_quarantined
         if total and quarantined * 100 > self.quarantine_percent * total:
             why = next((one.reason for one in reversed(aside) if one.reason), "see the keys in quarantine")
-            return ReplayVerdict(
-                aside,
-                f"{quarantined} of {total} keys are in quarantine, more than {self.quarantine_percent:g} %; "
-                f"the last one: {why}",
-            )
+            share = f"{quarantined} of {total} keys are in quarantine, more than {self.quarantine_percent:g} %"
+            return ReplayVerdict(aside, f"{share}; the last one: {why}")
         return ReplayVerdict(aside)

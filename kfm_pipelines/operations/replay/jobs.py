@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
@@ -16,15 +17,7 @@ from kfm_pipelines.dispatch.tables import DueKey
 from kfm_pipelines.errors import KfmError, ReplayRefused
 from kfm_pipelines.operations.replay.advance import BatchRunner, BatchStatus, ReplayStep, advance, take_step
 from kfm_pipelines.operations.replay.tables import ReplayBatch, keys_of
-from kfm_pipelines.orchestration.dagster_internals import (
-    ACTIVE_RUN_STATUSES,
-    BULK_ACTION_TERMINAL_STATUSES,
-    BaseAssetGraph,
-    BulkActionStatus,
-    PartitionBackfill,
-    are_daemons_healthy,
-    get_current_timestamp,
-)
+from kfm_pipelines.orchestration import dagster_internals as internals
 from kfm_pipelines.orchestration.names import STAGES, asset_key, group_of
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.tags import BACKFILL_TAG, DATASET_TAG, REPLAY_TAG
@@ -43,24 +36,24 @@ LOCK_POLL_SECONDS = 0.5
 LOCK_ATTEMPTS = 30  # a sensor tick holds a replay only for a moment
 
 
+@dataclass(frozen=True, slots=True)
 class DaemonBatchRunner:
     """Runs each batch as a backfill of all assets of the dataset, as a user would launch it in the UI."""
 
-    def __init__(self, instance: dg.DagsterInstance, asset_graph: Callable[[], BaseAssetGraph[Any]]) -> None:
-        self.instance = instance
-        self._asset_graph = asset_graph
+    instance: dg.DagsterInstance
+    asset_graph: Callable[[], internals.BaseAssetGraph[Any]]
 
     def submit(self, dataset: Dataset, batch: ReplayBatch) -> None:
         if self.instance.get_backfill(batch.backfill) is not None:
             return
         register_partitions(self.instance, dataset, batch.keys)
         stages = (*STAGES, *(("canary",) if dataset.canary else ()))
-        backfill = PartitionBackfill.from_asset_partitions(
+        backfill = internals.PartitionBackfill.from_asset_partitions(
             backfill_id=batch.backfill,
-            asset_graph=self._asset_graph(),
+            asset_graph=self.asset_graph(),
             partition_names=list(batch.keys),
             asset_selection=[asset_key(dataset, stage) for stage in stages],
-            backfill_timestamp=get_current_timestamp(),
+            backfill_timestamp=internals.get_current_timestamp(),
             tags=_batch_tags(dataset, batch),
             dynamic_partitions_store=self.instance,
             all_partitions=False,
@@ -75,22 +68,20 @@ class DaemonBatchRunner:
 
     def cancel(self, batch: ReplayBatch) -> None:
         backfill = self.instance.get_backfill(batch.backfill)
-        if backfill is not None and backfill.status not in BULK_ACTION_TERMINAL_STATUSES:
-            self.instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELING))  # type: ignore[no-untyped-call]
+        if backfill is not None and backfill.status not in internals.BULK_ACTION_TERMINAL_STATUSES:
+            self.instance.update_backfill(backfill.with_status(internals.BulkActionStatus.CANCELING))  # type: ignore[no-untyped-call]
 
 
+@dataclass(frozen=True, slots=True)
 class LocalBatchRunner:
     """Runs each batch as a few runs of the dataset's job in this process. A batch that is a backfill already stays one
     while a daemon is there to run it."""
 
-    def __init__(
-        self, instance: dg.DagsterInstance, services: Services, definitions: dg.Definitions, sleep: Sleep = time.sleep
-    ) -> None:
-        self._instance = instance
-        self._services = services
-        self._definitions = definitions
-        self._sleep = sleep
-        self._finished_backfills: set[str] = set()  # by this process
+    instance: dg.DagsterInstance
+    services: Services
+    definitions: dg.Definitions
+    sleep: Sleep = time.sleep
+    _finished_backfills: set[str] = field(default_factory=set)  # by this process
 
     def submit(self, dataset: Dataset, batch: ReplayBatch) -> None:
         if batch.backfill in self._finished_backfills or not self._take_over(batch):
@@ -106,8 +97,8 @@ class LocalBatchRunner:
     def status(self, batch: ReplayBatch) -> BatchStatus:
         if batch.backfill in self._finished_backfills:
             return BatchStatus.FINISHED
-        status = _backfill_status(self._instance, batch)
-        abandoned = status is BatchStatus.RUNNING and not is_daemon_running(self._instance)
+        status = _backfill_status(self.instance, batch)
+        abandoned = status is BatchStatus.RUNNING and not is_daemon_running(self.instance)
         return BatchStatus.UNKNOWN if abandoned else status
 
     def cancel(self, batch: ReplayBatch) -> None:
@@ -116,41 +107,35 @@ class LocalBatchRunner:
     def _take_over(self, batch: ReplayBatch) -> bool:
         """Returns whether this process should run the batch. Cancels a backfill without a daemon, or the next daemon
         would run it too."""
-        backfill = self._instance.get_backfill(batch.backfill)
+        backfill = self.instance.get_backfill(batch.backfill)
         if backfill is None:
             return True
-        if backfill.status in BULK_ACTION_TERMINAL_STATUSES or is_daemon_running(self._instance):
+        if backfill.status in internals.BULK_ACTION_TERMINAL_STATUSES or is_daemon_running(self.instance):
             return False
-        self._instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELED))  # type: ignore[no-untyped-call]
+        self.instance.update_backfill(backfill.with_status(internals.BulkActionStatus.CANCELED))  # type: ignore[no-untyped-call]
         return True
 
     def _plan_runs(self, dataset: Dataset, batch: ReplayBatch) -> list[PlannedRun]:
         """Plans runs over the keys without an outcome, because the batch may have been started before."""
-        asked = keys_of(self._services.database, batch.replay, states=("asked",))
+        asked = keys_of(self.services.database, batch.replay, states=("asked",))
         left = [DueKey(one.key, one.attempts, 0, 0, 0) for one in asked if one.batch == batch.batch]
-        partitions = register_partitions(self._instance, dataset, [one.key for one in left])
-        return plan_runs(dataset.dataset, left, partitions, self._services.settings.batch_size, dataset.concurrency)
+        partitions = register_partitions(self.instance, dataset, [one.key for one in left])
+        return plan_runs(dataset.dataset, left, partitions, self.services.settings.batch_size, dataset.concurrency)
 
     def _execute(self, dataset: Dataset, batch: ReplayBatch, run: PlannedRun) -> None:
         tags = {**run_tags(dataset, run.names), **range_tags(run.names), **_batch_tags(dataset, batch)}
-        self._definitions.resolve_job_def(group_of(dataset)).execute_in_process(
-            instance=self._instance, tags={**tags, BACKFILL_TAG: batch.backfill}, raise_on_error=False
+        self.definitions.resolve_job_def(group_of(dataset)).execute_in_process(
+            instance=self.instance, tags={**tags, BACKFILL_TAG: batch.backfill}, raise_on_error=False
         )
 
     def _wait_for_capacity(self, batch: ReplayBatch, run: PlannedRun) -> bool:
         """Returns False when the replay stops running meanwhile. Reaps dead runs, which would block it for ever."""
-        while replays.read(self._services.database, batch.replay).state == "running":
-            reap(self._instance, self._services)
-            if self._read_capacity().fits(run):
+        while replays.read(self.services.database, batch.replay).state == "running":
+            reap(self.instance, self.services)
+            if RunCapacity.beside_active_runs(self.instance, self.services.datasets).fits(run):
                 return True
-            self._sleep(1.0)
+            self.sleep(1.0)
         return False
-
-    def _read_capacity(self) -> RunCapacity:
-        capacity = RunCapacity(self._services.datasets, slots=1)
-        for run in self._instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES)):
-            capacity.count_run(run)
-        return capacity
 
 
 def run_in_process(
@@ -176,7 +161,7 @@ def run_in_process(
 def is_daemon_running(instance: dg.DagsterInstance) -> bool:
     """Dagster itself trusts a daemon for half an hour after its last heartbeat. A failing sensor does not matter here:
     the others still run."""
-    return are_daemons_healthy(instance, DAEMONS, DAEMON_HEARTBEAT_SECONDS)
+    return internals.are_daemons_healthy(instance, DAEMONS, DAEMON_HEARTBEAT_SECONDS)
 
 
 def refuse_without_daemon(instance: dg.DagsterInstance) -> None:
@@ -227,9 +212,9 @@ def _backfill_status(instance: dg.DagsterInstance, batch: ReplayBatch) -> BatchS
     backfill = instance.get_backfill(batch.backfill)
     if backfill is None:
         return BatchStatus.UNKNOWN
-    if backfill.status is BulkActionStatus.CANCELED:
+    if backfill.status is internals.BulkActionStatus.CANCELED:
         return BatchStatus.CANCELLED
-    return BatchStatus.FINISHED if backfill.status in BULK_ACTION_TERMINAL_STATUSES else BatchStatus.RUNNING
+    return BatchStatus.FINISHED if backfill.status in internals.BULK_ACTION_TERMINAL_STATUSES else BatchStatus.RUNNING
 
 
 def _batch_tags(dataset: Dataset, batch: ReplayBatch) -> dict[str, str]:

@@ -28,6 +28,7 @@ def snapshot_config(services: Services, dataset: Dataset, mode: Mode, declaratio
     """Returns the configuration of a plan. `declarations` are the digests behind the revisions to reproduce."""
     governance = governance_of(services, dataset)
     policy, suites = governance.policy, (dataset.quality.suite, dataset.quality.deep_suite)
+    secret = policy_version(policy, governance.secret).key_check
     software = environment_facts()
     return {
         "mode": mode,
@@ -35,18 +36,10 @@ def snapshot_config(services: Services, dataset: Dataset, mode: Mode, declaratio
         "declarations": sorted(set(declarations)),
         "transform": source_digest(dataset.transform),
         "suites": {name: suite_digest(services.settings.resources, name) for name in suites if name},
-        "policy": {
-            "name": policy.name,
-            "digest": policy.digest,
-            "secret": policy_version(policy, governance.secret).key_check,
-        },
+        "policy": {"name": policy.name, "digest": policy.digest, "secret": secret},
         "exemptions": sorted(one.id for one in governance.exemptions),
         "environment": {
-            "python": software.python,
-            "implementation": software.implementation,
-            "kfm": software.kfm,
-            "commit": software.commit,
-            "sbom": software.sbom,
+            name: getattr(software, name) for name in ("python", "implementation", "kfm", "commit", "sbom")
         },
     }
 
@@ -115,7 +108,7 @@ class ReplayRequest:
         return {
             "from": self.start.isoformat(),
             "to": self.end.isoformat(),
-            "where": self.key_filter.as_list(),
+            "where": [f"{field}={value}" for field, value in self.key_filter.conditions],
             "tolerance": self.tolerance.model_dump(mode="json") if self.tolerance else None,
         }
 

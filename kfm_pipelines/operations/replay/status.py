@@ -6,14 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kfm_pipelines.energy import ledger
 from kfm_pipelines.energy.estimate import UNKNOWN
-from kfm_pipelines.energy.ledger import (
-    EnergyTotal,
-    key_totals_of_replay,
-    replay_totals,
-    total_cpu_seconds,
-    total_energy,
-)
 from kfm_pipelines.operations.replay import tables
 from kfm_pipelines.operations.replay.tables import KeyState
 from kfm_pipelines.services import Services
@@ -79,7 +73,7 @@ def read_replay_status(services: Services, replay_id: str) -> ReplayStatus:
 def read_replay_details(services: Services, replay_id: str) -> dict[str, Any]:
     """Returns the batches, the log, quarantined keys, canary results and cost of a replay."""
     keys = tables.keys_of(services.database, replay_id)
-    spent = replay_totals(services.database, replay_id)
+    spent = ledger.replay_totals(services.database, replay_id)
     estimated = next((one.energy for one in spent if one.energy.method == "estimated"), UNKNOWN)
     return {
         "canary": [{"key": one.key, **(one.comparison or {})} for one in keys if one.canary],
@@ -87,7 +81,7 @@ def read_replay_details(services: Services, replay_id: str) -> dict[str, Any]:
         "quarantined": [
             {"key": one.key, "attempts": one.attempts, "reason": one.why} for one in keys if one.state == "quarantined"
         ],
-        "cpu_seconds": total_cpu_seconds(spent),
+        "cpu_seconds": ledger.total_cpu_seconds(spent),
         "energy_ws_estimated": estimated.watt_seconds,
         "carbon_grams_estimated": estimated.carbon_grams,
         "energy": [asdict(one.energy) for one in spent],
@@ -104,7 +98,7 @@ def settle_replay(services: Services, replay: Replay) -> None:
 
 def write_records(services: Services, replay: Replay) -> None:
     """Rewrites the record of every key that was tried."""
-    spent = key_totals_of_replay(services.database, replay.id)
+    spent = ledger.key_totals_of_replay(services.database, replay.id)
     failures = tables.read_failure_reasons(services.database, replay.id)
     records = {
         one.key: _key_record(replay, one, failures.get(one.key), spent.get(one.key, ()))
@@ -117,9 +111,9 @@ def write_records(services: Services, replay: Replay) -> None:
 
 
 def _key_record(
-    replay: Replay, key_state: KeyState, failure: str | None, spent: Sequence[EnergyTotal]
+    replay: Replay, key_state: KeyState, failure: str | None, spent: Sequence[ledger.EnergyTotal]
 ) -> dict[str, Any]:
-    energy = total_energy(spent)
+    energy = ledger.total_energy(spent)
     faults = (key_state.comparison or {}).get("faults", [])  # of a canary key
     return {
         "replay_id": replay.id,
@@ -130,7 +124,7 @@ def _key_record(
         or (key_state.why if key_state.attempts else None)
         or "; ".join(faults[:MAX_FAULTS])
         or None,
-        "cpu_seconds": total_cpu_seconds(spent),
+        "cpu_seconds": ledger.total_cpu_seconds(spent),
         "energy_method": energy.method,
         "energy_cost_ws": energy.watt_seconds,
         "carbon_grams_estimated": energy.carbon_grams,

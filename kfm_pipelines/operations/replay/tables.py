@@ -27,8 +27,6 @@ LAST_WAL_ENTRIES = """
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """The current state of one key of a replay."""
-
     key: str
     source: str | None
     canary: bool
@@ -62,11 +60,6 @@ def keys_of(database: Database, replay: str, *, states: Sequence[str] | None = N
         {"replay": replay, "states": None if states is None else list(states)},
     )
     return [KeyState(**row) for row in rows]
-
-
-def attempted_keys(database: Database, replay: str) -> list[KeyState]:
-    """Returns the keys of finished batches, in the order of the plan."""
-    return [one for one in keys_of(database, replay, states=("done", "waiting")) if one.batch is not None]
 
 
 def count_states(database: Database, replay: str) -> dict[str, int]:
@@ -242,10 +235,10 @@ def create_batch(database: Database, replay: str, limit: int, actor: str) -> Rep
     return ReplayBatch(replay, row["batch"], row["backfill"], tuple(keys))
 
 
-def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool = False) -> bool:
+def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool) -> None:
     """Ends a batch and returns its unsettled keys to the queue. A key that was begun and not finished counts as failed,
     unless it was handed back because of another key, another run holds it, or `ignore_failures` is set because the
-    cause lies outside the keys. Returns False when the batch had already ended."""
+    cause lies outside the keys."""
     parameters = {"replay": batch.replay, "batch": batch.batch, "blameless": ignore_failures}
     with database.transaction() as connection:
         ended = connection.execute(
@@ -256,7 +249,7 @@ def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool =
             parameters,
         ).rowcount
         if not ended:
-            return False
+            return
         left_over = connection.execute(
             f"""
             WITH last AS ({LAST_WAL_ENTRIES}),
@@ -284,7 +277,6 @@ def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool =
         ).rowcount
         if not settled and not any(row["failed"] for row in left_over):
             record_move(connection, batch.replay, "batch-fruitless", "kfm", {"batch": batch.batch})
-    return True
 
 
 def made_no_progress(database: Database, replay: str, number: int) -> bool:

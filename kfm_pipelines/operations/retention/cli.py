@@ -1,11 +1,10 @@
 """`kfm gc`: removes unreferenced objects and the work folders of finished transactions."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from kfm_pipelines.console.output import console, json_option, respond
+from kfm_pipelines.console.output import console, format_count, json_option, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.operations.retention.gc import Garbage, SweepResult, find_garbage, sweep
 
@@ -41,13 +40,9 @@ def _display_outcome(outcome: Garbage | SweepResult) -> None:
     for path in (*outcome.folders, *outcome.objects):
         console.print(path)
     verb = "would be removed" if isinstance(outcome, Garbage) else "removed"
-    objects, folders = (_count(outcome.objects, "object"), _count(outcome.folders, "work folder"))
+    objects, folders = format_count(len(outcome.objects), "object"), format_count(len(outcome.folders), "work folder")
     console.print(f"{objects} and {folders} {verb}")
     if outcome.refused:
         console.print(f"no object was removed: {outcome.refused}")
     if isinstance(outcome, SweepResult) and outcome.left:
         console.print(f"objects are left ({outcome.left}) because publications kept running; try again later")
-
-
-def _count(items: Sequence[str], noun: str) -> str:
-    return f"{len(items)} {noun}" + ("" if len(items) == 1 else "s")

@@ -20,14 +20,7 @@ from kfm_pipelines.catalog.trust.environment import environment_facts
 from kfm_pipelines.declarations.dataset import pipeline_of
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.publish.tables import (
-    RetainedRelease,
-    lock_for_collection,
-    margin_before_now,
-    newest_epochs,
-    open_transactions,
-    retained_releases,
-)
+from kfm_pipelines.stages.publish import tables
 from kfm_pipelines.stores import Layout, Store, read_if_exists
 from kfm_pipelines.stores.layout import CATALOG, OBJECTS, TIERS, WorkFolder, digest_of, is_key_document, work_folder
 
@@ -63,8 +56,8 @@ def collect_garbage(services: Services) -> SweepResult:
 
 def find_garbage(services: Services) -> Garbage:
     with services.database.transaction() as connection:
-        since = margin_before_now(connection)
-        held = retained_releases(connection)
+        since = tables.margin_before_now(connection)
+        held = tables.retained_releases(connection)
     folders = tuple(sorted(folder.path for folder in _idle_folders(services)))
     try:
         objects = _unreferenced_objects(services.store, held)
@@ -92,10 +85,10 @@ def sweep(services: Services, garbage: Garbage) -> SweepResult:
 def _sweep_batch(services: Services, waiting: deque[str], since: datetime) -> list[str] | None:
     """Removes objects for a limited time. Returns None when running publications hold the lock."""
     removed: list[str] = []
-    with lock_for_collection(services.database) as connection:
+    with tables.lock_for_collection(services.database) as connection:
         if connection is None:
             return None
-        kept = {digest for one in retained_releases(connection, since=since) for digest in one.digests}
+        kept = {digest for one in tables.retained_releases(connection, since=since) for digest in one.digests}
         until = time.monotonic() + HOLD_SECONDS
         while waiting and (not removed or time.monotonic() < until):
             path = waiting.popleft()
@@ -106,7 +99,7 @@ def _sweep_batch(services: Services, waiting: deque[str], since: datetime) -> li
     return removed
 
 
-def _unreferenced_objects(store: Store, held: Iterable[RetainedRelease]) -> tuple[str, ...]:
+def _unreferenced_objects(store: Store, held: Iterable[tables.RetainedRelease]) -> tuple[str, ...]:
     """Raises IntegrityBroken when a document cannot be read, because its references are unknown."""
     documents = [path for path in store.paths(CATALOG) if path.endswith((".json", ".jsonld"))]
     marked = _read_digests(documents, lambda path: _referenced_digests(store, path))
@@ -143,7 +136,7 @@ def _sbom_of_kept(store: Store, path: str) -> set[str]:
     return _sbom_of(data)
 
 
-def _sboms_of_staged(store: Store, held: Iterable[RetainedRelease]) -> set[str]:
+def _sboms_of_staged(store: Store, held: Iterable[tables.RetainedRelease]) -> set[str]:
     """Reads the manifests of open releases where they were staged."""
     layouts = [(Layout(pipeline_of(one.dataset)), one) for one in held if one.is_open]
     staged = [read_if_exists(store, layout.staged_document(one.key, one.txn, MANIFEST)) for layout, one in layouts]
@@ -163,7 +156,7 @@ def _idle_folders(services: Services) -> set[WorkFolder]:
     found = {folder for folder in map(work_folder, paths) if folder is not None}
     # Read after listing: every folder found belongs to a transaction that began before.
     with services.database.transaction() as connection:
-        alive, epochs = open_transactions(connection), newest_epochs(connection)
+        alive, epochs = tables.open_transactions(connection), tables.newest_epochs(connection)
     return {one for one in found if one.txn <= epochs.get(one.key, 0) and (one.key, one.txn) not in alive}
 
 

@@ -50,10 +50,8 @@ def scan(dataset: str | None, deep: bool, full: bool, keys: int, as_json: bool) 
     run_id = f"cli-{uuid4()}"
     with open_services() as services:
         chosen = [services.datasets[dataset]] if dataset else list(services.datasets.values())
-        if deep:
-            results = [_run_deep_scan(services, one, run_id, quiet=as_json) for one in chosen]
-        else:
-            results = [_run_nightly_scan(services, one, run_id, full=full, limit=keys, quiet=as_json) for one in chosen]
+        limit = None if deep else keys
+        results = [_run_scan(services, one, run_id, full=full, limit=limit, quiet=as_json) for one in chosen]
     document = {"run": run_id, "datasets": [_result_document(one) for one in results]}
     respond(document, lambda: _display_results(results), as_json=as_json)
     if any(one.errors for one in results):
@@ -89,17 +87,16 @@ def findings(
     respond({"findings": rows}, lambda: _display_rows(rows), as_json=as_json)
 
 
-def _run_nightly_scan(
-    services: Services, dataset: Dataset, run_id: str, *, full: bool, limit: int, quiet: bool
+def _run_scan(
+    services: Services, dataset: Dataset, run_id: str, *, full: bool, limit: int | None, quiet: bool
 ) -> ScanResult:
-    due = tables.select_due_keys(services.database, dataset.dataset, full=full, limit=limit)
-    with progress(f"{dataset.dataset}: keys scanned", len(due.keys), quiet=quiet) as on_progress:
+    """Runs the nightly scan, or the deep one when there is no limit."""
+    if limit is None:
+        with progress(f"{dataset.dataset}: keys read", None, quiet=quiet) as on_progress:
+            return deep_scan(services, dataset, run_id, on_progress=on_progress)
+    due, _ = tables.select_due_keys(services.database, dataset.dataset, full=full, limit=limit)
+    with progress(f"{dataset.dataset}: keys scanned", len(due), quiet=quiet) as on_progress:
         return nightly_scan(services, dataset, run_id, full=full, limit=limit, on_progress=on_progress)
-
-
-def _run_deep_scan(services: Services, dataset: Dataset, run_id: str, *, quiet: bool) -> ScanResult:
-    with progress(f"{dataset.dataset}: keys read", None, quiet=quiet) as on_progress:
-        return deep_scan(services, dataset, run_id, on_progress=on_progress)
 
 
 def _result_document(result: ScanResult) -> dict[str, Any]:

@@ -37,8 +37,9 @@ def write_data_docs(
         folder = Path(scratch)
         _build(folder, dataset, results, run_id, at)
         _write_index(folder, dataset)
+        style = f"<style>{(files(__package__) / 'data_docs.css').read_text()}</style>"
         for page in folder.rglob("*.html"):
-            page.write_text(page.read_text().replace("<head>", f"<head>{NO_OUTSIDE_RESOURCES}{_style()}", 1))
+            page.write_text(page.read_text().replace("<head>", f"<head>{NO_OUTSIDE_RESOURCES}{style}", 1))
         _copy(store, folder, target)
     return f"{target}/{INDEX}"
 
@@ -106,10 +107,6 @@ def _write_index(folder: Path, dataset: Dataset) -> None:
     head = f'<head><meta charset="utf-8"><title>{title}</title></head>'
     page = f'<!DOCTYPE html><html lang="en">{head}<body><h1>{title}</h1><ul>{links}</ul></body></html>\n'
     (folder / INDEX).write_text(page)
-
-
-def _style() -> str:
-    return f"<style>{(files(__package__) / 'data_docs.css').read_text()}</style>"
 
 
 def _copy(store: Store, source: Path, folder: str) -> None:

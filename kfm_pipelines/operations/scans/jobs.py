@@ -13,9 +13,9 @@ from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.operations.scans.extents import recompute_extent
 from kfm_pipelines.operations.scans.nightly import MAX_KEYS_PER_SCAN, nightly_scan
 from kfm_pipelines.operations.scans.result import ScanResult
-from kfm_pipelines.operations.scans.weekly import DEFAULT_SCOPE, ScanScope, deep_scan
+from kfm_pipelines.operations.scans.weekly import MAX_DAYS, MAX_ROWS, deep_scan
 from kfm_pipelines.orchestration.resource import ServicesResource
-from kfm_pipelines.orchestration.schedule import DatasetSelection, build_schedule
+from kfm_pipelines.orchestration.schedule import DatasetSelection, build_job, build_schedule
 from kfm_pipelines.services import Services
 from kfm_pipelines.telemetry.logs.lines import format_traceback
 
@@ -30,8 +30,8 @@ class QaScanConfig(DatasetSelection):
 
 
 class DeepScanConfig(DatasetSelection):
-    days: int = Field(default=DEFAULT_SCOPE.days, ge=1, description="How far back from the newest published window.")
-    rows: int = Field(default=DEFAULT_SCOPE.rows, ge=1, description="Maximum rows per dataset, newest keys first.")
+    days: int = Field(default=MAX_DAYS, ge=1, description="How far back from the newest published window.")
+    rows: int = Field(default=MAX_ROWS, ge=1, description="Maximum rows per dataset, newest keys first.")
 
 
 @dg.op(description="Checks that published data is unchanged and would still pass its gates.")
@@ -42,7 +42,7 @@ def scan_published(context: dg.OpExecutionContext, config: QaScanConfig, service
 
 @dg.op(description="Runs the suites of each dataset over many published keys at once and writes the Data Docs.")
 def scan_deeply(context: dg.OpExecutionContext, config: DeepScanConfig, services: ServicesResource) -> None:
-    scan = partial(deep_scan, run_id=context.run_id, scope=ScanScope(config.days, config.rows))
+    scan = partial(deep_scan, run_id=context.run_id, days=config.days, rows=config.rows)
     _scan_all(context, services.open(), config.dataset, scan)
 
 
@@ -51,21 +51,11 @@ def recompute_extents(context: dg.OpExecutionContext, config: DatasetSelection, 
     _scan_all(context, services.open(), config.dataset, partial(recompute_extent, run_id=context.run_id))
 
 
-@dg.job(name="kfm_qa_scan", description="Scans what is published and records findings; changes nothing.")
-def qa_scan_job() -> None:
-    scan_published()
-
-
-@dg.job(name="kfm_deep_scan", description="Runs the Great Expectations suites over published data.")
-def deep_scan_job() -> None:
-    scan_deeply()
-
-
-@dg.job(name="kfm_recompute_extents", description="Recomputes the extent of each collection from its Items.")
-def extents_job() -> None:
-    recompute_extents()
-
-
+qa_scan_job = build_job(scan_published, "kfm_qa_scan", "Scans what is published and records findings; changes nothing.")
+deep_scan_job = build_job(scan_deeply, "kfm_deep_scan", "Runs the Great Expectations suites over published data.")
+extents_job = build_job(
+    recompute_extents, "kfm_recompute_extents", "Recomputes the extent of each collection from its Items."
+)
 scan_jobs = (qa_scan_job, deep_scan_job, extents_job)
 scan_schedules = (
     build_schedule("kfm_qa_scan_nightly", qa_scan_job, "0 2 * * *"),

@@ -50,19 +50,19 @@ def nightly_scan(
     with tables.scan_lock(services.database, ScanKind.NIGHTLY, dataset.dataset) as started_at:
         if started_at is None:
             return already_running(dataset.dataset, ScanKind.NIGHTLY)
-        due = tables.select_due_keys(services.database, dataset.dataset, full=full, limit=limit)
+        due, left = tables.select_due_keys(services.database, dataset.dataset, full=full, limit=limit)
         found: list[ScanFinding] = []
         postponed = 0
-        for number, key in enumerate(due.keys, start=1):
+        for number, key in enumerate(due, start=1):
             verdicts = scan_key(services, dataset, run_id, key)
             postponed += verdicts is None
             found += scan_findings(key, verdicts or ())
             on_progress(number)
-        keys = len(due.keys) - postponed
-        result = ScanResult(dataset.dataset, ScanKind.NIGHTLY, keys, due.left + postponed, findings=tuple(found))
+        keys = len(due) - postponed
+        result = ScanResult(dataset.dataset, ScanKind.NIGHTLY, keys, left + postponed, findings=tuple(found))
         with services.database.transaction() as connection:
             tables.record_scan(connection, result, run_id, started_at, {"full": full})
-            if due.keys:
+            if due:
                 mark_collection_changed(connection, dataset.dataset)  # the collection shows the results of scans
     for problem in refresh_stale_collections(services):
         log.warning("%s; a later run or tick writes it", problem)

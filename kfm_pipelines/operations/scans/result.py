@@ -29,8 +29,6 @@ class ScanFinding:
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """The outcome of one scan of one dataset."""
-
     dataset: str
     kind: ScanKind
     keys: int = 0

@@ -2,20 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from kfm_pipelines.operations.scans.result import ScanKind, ScanResult
 from kfm_pipelines.state.database import Connection, Database, jsonb
-
-
-@dataclass(frozen=True, slots=True)
-class DueKeys:
-    """Keys to scan now, and how many more are due."""
-
-    keys: tuple[str, ...]
-    left: int
 
 
 @contextmanager
@@ -37,10 +28,10 @@ def scan_lock(database: Database, kind: ScanKind, dataset: str) -> Iterator[date
                 connection.execute("SELECT pg_advisory_unlock(hashtextextended(%(lock)s, 0))", parameters)
 
 
-def select_due_keys(database: Database, dataset: str, *, full: bool, limit: int) -> DueKeys:
-    """Selects keys published since their last scan or with errors in it; with `full` all keys are due. Fills up to the
-    limit with other keys, because bytes can change without a publication. The longest unscanned come first, so that a
-    bounded scan continues where the last one ended."""
+def select_due_keys(database: Database, dataset: str, *, full: bool, limit: int) -> tuple[list[str], int]:
+    """Returns the keys to scan now, and how many more are due: keys published since their last scan or with errors
+    in it, with `full` all. Fills up to the limit with other keys, because bytes can change without a publication. The
+    longest unscanned come first, so that a bounded scan continues where the last one ended."""
     rows = database.fetch(
         """
         SELECT key, count(*) FILTER (WHERE due) OVER () AS due
@@ -58,8 +49,7 @@ def select_due_keys(database: Database, dataset: str, *, full: bool, limit: int)
         """,
         {"dataset": dataset, "full": full, "limit": limit},
     )
-    keys = tuple(row["key"] for row in rows)
-    return DueKeys(keys, max(rows[0]["due"] - len(keys), 0) if rows else 0)
+    return [row["key"] for row in rows], max(rows[0]["due"] - len(rows), 0) if rows else 0
 
 
 def record_scanned_key(connection: Connection, key: str, revision: int, errors: int, findings_digest: str) -> bool:

@@ -5,8 +5,8 @@ It leaves out keys published under other rules, and reports and leaves out keys 
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -32,24 +32,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GATE = "deep"
-
-
-@dataclass(frozen=True, slots=True)
-class ScanScope:
-    """How far back a deep scan reaches."""
-
-    days: int = 3660
-    rows: int = 2_000_000
-
-
-DEFAULT_SCOPE = ScanScope()
+MAX_DAYS, MAX_ROWS = 3660, 2_000_000  # how far back a deep scan reaches
 
 
 def deep_scan(
     services: Services,
     dataset: Dataset,
     run_id: str,
-    scope: ScanScope = DEFAULT_SCOPE,
+    days: int = MAX_DAYS,
+    rows: int = MAX_ROWS,
     on_progress: ProgressCallback = lambda _: None,
 ) -> ScanResult:
     """Judges the dataset's suites over what is published. A dataset without a suite gets only a note."""
@@ -60,7 +51,8 @@ def deep_scan(
     with scans.scan_lock(services.database, ScanKind.DEEP, dataset.dataset) as started_at:
         if started_at is None:
             return already_running(dataset.dataset, ScanKind.DEEP)
-        result, subject = _combine_tables(services, dataset, run_id, scope, on_progress)
+        revisions = newest_revisions(services.database, dataset.dataset, days=days)
+        result, subject = _combine_tables(services, dataset, run_id, revisions, rows, on_progress)
         if subject is not None:
             result = _judge_suites(services, suites, subject, result, run_id, started_at)
         elif not result.findings:
@@ -69,24 +61,28 @@ def deep_scan(
             # Findings about single keys are recorded already.
             found = [asdict(one.finding) for one in result.findings if one.key is None]
             verdicts.record_findings(connection, run_id, dataset.dataset, None, None, GATE, found)
-            rows = subject.table.num_rows if subject else 0
-            detail = {"suites": sorted(suites), "rows": rows, "data_docs": result.data_docs}
+            judged = subject.table.num_rows if subject else 0
+            detail = {"suites": sorted(suites), "rows": judged, "data_docs": result.data_docs}
             scans.record_scan(connection, result, run_id, started_at, detail)
     return result
 
 
 def _combine_tables(
-    services: Services, dataset: Dataset, run_id: str, scope: ScanScope, on_progress: ProgressCallback
+    services: Services,
+    dataset: Dataset,
+    run_id: str,
+    revisions: Sequence[Revision],
+    max_rows: int,
+    on_progress: ProgressCallback,
 ) -> tuple[ScanResult, TableSubject | None]:
     """Returns the published tables of many keys as one subject, or None when there is nothing to judge."""
-    revisions = newest_revisions(services.database, dataset.dataset, days=scope.days)
     taken: list[Revision] = []
     tables: list[pa.Table] = []
     found: list[ScanFinding] = []
     shape: Table | None = None
     read = rows = 0
     for revision in revisions:
-        if rows >= scope.rows:
+        if rows >= max_rows:
             break
         published = read_published(services.store, Layout(dataset.pipeline), revision)
         declared = table_as_published(dataset, policy_of(services, dataset), published.parsed_item)
@@ -96,7 +92,7 @@ def _combine_tables(
         elif declared is not None and shape in (None, declared):
             shape = declared
             taken.append(revision)
-            tables.append(read_parquet(published.content, revision.key).slice(0, scope.rows - rows))
+            tables.append(read_parquet(published.content, revision.key).slice(0, max_rows - rows))
             rows += tables[-1].num_rows
         read += 1
         on_progress(read)

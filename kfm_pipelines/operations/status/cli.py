@@ -13,16 +13,8 @@ from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.operations.dead_letters.export import findings_with_remedies
 from kfm_pipelines.operations.dead_letters.redrive_tables import running_redrives
+from kfm_pipelines.operations.status import tables
 from kfm_pipelines.operations.status.last_hour import display_last_hour, last_hour
-from kfm_pipelines.operations.status.tables import (
-    datasets_overview,
-    empty_overview,
-    key_history,
-    latest_dead_letters,
-    letters_by_class,
-    queue_totals,
-    refused_messages,
-)
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.validate.report import quarantine_locations
 from kfm_pipelines.text import make_printable
@@ -44,22 +36,22 @@ def status(key: str | None, as_json: bool) -> None:
 
 
 def _overview_document(services: Services) -> dict[str, Any]:
-    known = datasets_overview(services.database)
+    known = tables.datasets_overview(services.database)
     return {
-        "datasets": {name: known.get(name, empty_overview()) for name in sorted({*services.datasets, *known})},
+        "datasets": {name: known.get(name, tables.empty_overview()) for name in sorted({*services.datasets, *known})},
         "queue": _queue_document(services, services.queue),
         "queues": [_queue_document(services, intake.queue) for intake in services.intakes],
-        "refused_messages": refused_messages(services.database),
-        "letters": letters_by_class(services.database),
+        "refused_messages": tables.refused_messages(services.database),
+        "letters": tables.letters_by_class(services.database),
         "redrives": running_redrives(services.database),
         "dead_letter_queues": [_depth_document(queue) for queue in services.dead_letter_queues],
-        "dead_letters": latest_dead_letters(services.database, MAX_LETTERS_DISPLAYED),
+        "dead_letters": tables.latest_dead_letters(services.database, MAX_LETTERS_DISPLAYED),
         "telemetry": last_hour(services.settings.telemetry_folder, datetime.now(UTC)),
     }
 
 
 def _queue_document(services: Services, queue: Queue) -> dict[str, Any]:
-    return {**_depth_document(queue), **queue_totals(services.database, queue.name)}
+    return {**_depth_document(queue), **tables.queue_totals(services.database, queue.name)}
 
 
 def _depth_document(queue: Queue) -> dict[str, Any]:
@@ -68,7 +60,7 @@ def _depth_document(queue: Queue) -> dict[str, Any]:
 
 
 def _key_document(services: Services, key: str) -> dict[str, Any]:
-    history = key_history(services.database, key)
+    history = tables.key_history(services.database, key)
     if history is None:
         raise KeyInvalid(f"{key}: no event has named this key")
     last = max((transition["txn"] for transition in history["transitions"]), default=0)
@@ -83,8 +75,10 @@ def _display_overview(document: dict[str, Any]) -> None:
         if one["killed"]:
             console.print(f"  KILLED     {_format_kill_switch(one['killed'])}; kfm unkill {name}")
         console.print("  events     " + ", ".join(f"{count} {state}" for state, count in one["inbox"].items()))
-        console.print(f"  keys       {one['published_keys']} published of {one['keys']}, {one['due']} due, "
-                      f"{one['in_flight']} in flight")  # fmt: skip
+        console.print(
+            f"  keys       {one['published_keys']} published of {one['keys']}, {one['due']} due, "
+            f"{one['in_flight']} in flight"
+        )
         if one["awaiting_review"]:
             console.print(f"  review     {one['awaiting_review']} await it; kfm review list")
         console.print(f"  DLQ        {one['dlq']}")
@@ -110,8 +104,10 @@ def _display_overview(document: dict[str, Any]) -> None:
 def _display_queue(queue: dict[str, Any]) -> None:
     console.print(f"queue {queue['name']}", style="bold")
     console.print(f"  now        {queue['waiting']} waiting, {queue['in_flight']} in flight")
-    console.print(f"  so far     {queue['received']} messages: {queue['recorded']} events recorded, "
-                  f"{queue['duplicates']} duplicates, {queue['refused']} refused")  # fmt: skip
+    console.print(
+        f"  so far     {queue['received']} messages: {queue['recorded']} events recorded, "
+        f"{queue['duplicates']} duplicates, {queue['refused']} refused"
+    )
     if queue["violations"]:
         console.print(f"             {queue['violations']} had their deduplication key only in attributes")
 
@@ -127,9 +123,10 @@ def _display_key(history: dict[str, Any]) -> None:
         console.print(f"trace {traces[-1].split('-')[1]}; kfm trace {history['key']}")
     if history["awaiting"] and not history["owner"]:
         console.print(f"awaiting review of release {history['awaiting'][:16]}…; kfm review show {history['key']}")
+    transitions = [{**one, "reason": one["detail"].get("reason")} for one in history["transitions"]]
     for title, columns, rows in (
         ("events", ("received_at", "state", "late", "change", "shape", "asset_uri"), history["events"]),
-        ("transitions", ("at", "txn", "step", "outcome", "reason", "run_id"), _with_reason(history["transitions"])),
+        ("transitions", ("at", "txn", "step", "outcome", "reason", "run_id"), transitions),
         ("revisions", ("revision", "rows", "bytes", "content_hash", "applied_at"), history["revisions"]),
         ("reviews", ("at", "decision", "holder", "release_digest", "reason"), history["reviews"]),
         ("care", ("at", "action", "actor", "policy", "digest"), history["audit"]),
@@ -146,10 +143,6 @@ def _display_key(history: dict[str, Any]) -> None:
 
 def _format_kill_switch(killed: dict[str, Any]) -> str:
     return f"since {format_time(killed['at'])} by {make_printable(killed['actor'])}: {make_printable(killed['reason'])}"
-
-
-def _with_reason(transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**one, "reason": one["detail"].get("reason")} for one in transitions]
 
 
 def _shorten(value: object) -> object:

@@ -74,7 +74,9 @@ def _emit_database_gauges(services: Services, metrics: Instruments) -> None:
     doubled = indicators.double_applies(database, DOUBLE_APPLY_WINDOW)
     for name in services.datasets:
         metrics.set("double_applies", doubled.get(name, 0), dataset=name)
-    _emit_latency_gauges(database, metrics)
+    values = indicators.latency_quantiles(database, LATENCY_WINDOW, list(QUANTILES.values()))
+    for label, seconds in zip(QUANTILES, values, strict=False):
+        metrics.set("latency_quantile_seconds", seconds, quantile=label)
     _emit_burn_rates(database, metrics, load_objectives(services.settings.resources))
     metrics.set("telemetry_timestamp_seconds", now.timestamp())
 
@@ -105,12 +107,6 @@ def _emit_dataset_gauges(services: Services, metrics: Instruments, now: datetime
             metrics.set("published_timestamp_seconds", published[name].timestamp(), dataset=name)
         metrics.set("late_held_events", held.get(name, 0), dataset=name)
         metrics.set("killed_timestamp_seconds", killed[name].at.timestamp() if name in killed else 0, dataset=name)
-
-
-def _emit_latency_gauges(database: Database, metrics: Instruments) -> None:
-    values = indicators.latency_quantiles(database, LATENCY_WINDOW, list(QUANTILES.values()))
-    for label, seconds in zip(QUANTILES, values, strict=False):
-        metrics.set("latency_quantile_seconds", seconds, quantile=label)
 
 
 def _emit_burn_rates(database: Database, metrics: Instruments, objectives: Objectives) -> None:

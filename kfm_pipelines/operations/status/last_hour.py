@@ -54,15 +54,11 @@ def display_last_hour(document: Mapping[str, Any]) -> None:
 def _sections(document: Mapping[str, Any]) -> Iterator[tuple[str, Iterable[str]]]:
     yield "messages", _format_messages(document["messages"])
     yield "keys", _format_keys(document["keys"])
-    yield (
-        "latency",
-        _align_rows(
-            {
-                name.replace("_", " "): ", ".join(f"{q.upper()} {_format_duration(one[q]):>6}" for q in _QUANTILES)
-                for name, one in document["latency_seconds"].items()
-            }
-        ),
-    )
+    latencies = {
+        name.replace("_", " "): ", ".join(f"{q.upper()} {_format_duration(one[q]):>6}" for q in _QUANTILES)
+        for name, one in document["latency_seconds"].items()
+    }
+    yield "latency", _align_rows(latencies)
     yield "depth", _align_rows({queue: f"{depth:.0f}" for queue, depth in document["queue_depth"].items()})
     letters = document["dead_letters"]
     counts = f"{letters['new']:.0f} new, {sum(letters['waiting'].values()):.0f} waiting"

@@ -17,12 +17,7 @@ AlertSeverity = Literal["page", "ticket"]
 # 100 would leave an error budget of 0 to divide by.
 PercentGood = Annotated[float, Field(gt=0, lt=100)]
 _UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": timedelta(seconds=1)}
-
-_MAX_WINDOW_LENGTH: Mapping[WindowLength, timedelta] = {
-    "hour": timedelta(hours=1),
-    "day": timedelta(days=1),
-    "month": timedelta(days=31),
-}
+_MAX_WINDOW_HOURS: Mapping[WindowLength, int] = {"hour": 1, "day": 24, "month": 31 * 24}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +117,8 @@ def lag_target(dataset: Dataset) -> timedelta | None:
     freshness objective."""
     if dataset.slo.freshness is None:
         return None
-    return dataset.watermark.out_of_order + _MAX_WINDOW_LENGTH[dataset.key.window] + dataset.slo.freshness
+    window = timedelta(hours=_MAX_WINDOW_HOURS[dataset.key.window])
+    return dataset.watermark.out_of_order + window + dataset.slo.freshness
 
 
 def _burn_alert(settings: _BurnAlertSettings) -> BurnAlert:

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -130,14 +130,11 @@ def _load_settings(store_url: str | None, public_key: Path | None) -> ReaderSett
 
 def _display(report: _Report, trust: TrustRoot, *, whole: bool) -> None:
     report.display(whole=whole)
-    for line in _format_keys(trust):
-        console.print(line)
-
-
-def _format_keys(trust: TrustRoot) -> Iterator[str]:
     for key_id in sorted(trust.used):
-        yield f"signed with key {key_id[:16]}…, {trust.origins[key_id]}"
+        console.print(f"signed with key {key_id[:16]}…, {trust.origins[key_id]}")
     if not trust.used:
-        yield "no signature could be checked"
+        console.print("no signature could be checked")
     elif not trust.proves_origin:
-        yield "A key from the store proves that the files belong together, not who made them: give --public-key"
+        console.print(
+            "A key from the store proves that the files belong together, not who made them: give --public-key"
+        )

@@ -32,7 +32,8 @@ class PublishedTree:
         try:
             data = self.store.read(path)
         except (OSError, ValueError) as error:
-            raise IntegrityBroken(f"{path} cannot be read: {_describe_error(error)}") from None
+            why = (isinstance(error, OSError) and error.strerror) or "impossible name"
+            raise IntegrityBroken(f"{path} cannot be read: {why}") from None
         self._digests[path] = (hashlib.sha256(data).hexdigest(), len(data))
         return data
 
@@ -90,7 +91,3 @@ class PublishedTree:
 def check_links(tree: PublishedTree, base: str, document: Mapping[str, Any]) -> Iterator[Check]:
     missing = [path for _, path in tree.links(base, document) if not tree.exists(path)]
     yield Check("links lead somewhere", base, ok=not missing, found=f"nothing at {missing[0]}" if missing else "")
-
-
-def _describe_error(error: OSError | ValueError) -> str:
-    return (isinstance(error, OSError) and error.strerror) or "impossible name"

@@ -58,7 +58,9 @@ def _check_collection(tree: PublishedTree, path: str, items: Collection[str]) ->
         pairs["times"] = ([datetime.fromisoformat(one) for one in interval], [starts, ends])
     boxes = [item["bbox"] for item in held if item.get("bbox")]
     if boxes:  # else the collection has the declared extent
-        pairs["place"] = (document["extent"]["spatial"]["bbox"], [_enclosing_box(boxes)])
+        west, south, east, north = zip(*boxes, strict=True)
+        enclosing = [min(west), min(south), max(east), max(north)]
+        pairs["place"] = (document["extent"]["spatial"]["bbox"], [enclosing])
     differing = [name for name, (stated, counted) in pairs.items() if stated != counted]
     found = f"differs from its Items: {', '.join(differing)}; {PUBLICATION_HINT}" if differing else ""
     yield Check("collection tells what it holds", path, ok=not differing, found=found)
@@ -96,8 +98,3 @@ def _resolve_address(tree: PublishedTree, base: str, node: dict[str, str]) -> st
 def _is_collection(path: str) -> bool:
     parts = path.split("/")
     return len(parts) == 3 and parts[0] == CATALOG and parts[2] == "collection.json"
-
-
-def _enclosing_box(boxes: Collection[list[float]]) -> list[float]:
-    west, south, east, north = zip(*boxes, strict=True)
-    return [min(west), min(south), max(east), max(north)]

@@ -22,7 +22,7 @@ from kfm_pipelines.aws.batches import Outgoing
 from kfm_pipelines.errors import BodyUnreadable
 from kfm_pipelines.events.body import read_body
 from kfm_pipelines.events.timestamps import read_timestamp
-from kfm_pipelines.producer.envelope import GROUP_PATTERN, MAX_DEDUPE_KEY_LENGTH, is_event_source
+from kfm_pipelines.producer.envelope import GROUP_PATTERN, MAX_DEDUPE_KEY_LENGTH, is_dedupe_key, is_event_source
 from kfm_pipelines.text import quote_value
 
 
@@ -183,15 +183,11 @@ def _is_timestamp(value: object) -> bool:
         return False
 
 
-def _is_dedupe_key(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= MAX_DEDUPE_KEY_LENGTH and value.isprintable()
-
-
 _FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "event_id": ("a UUID of version 7", _is_uuid7),
     "event_source": ("kfm.<domain>.<pipeline>", lambda value: is_event_source(str(value))),
     "event_time": (f"the event's own time in RFC 3339, here {EVENT_TIME.isoformat()}", _is_timestamp),
-    "dedupe_key": (f"1 to {MAX_DEDUPE_KEY_LENGTH} printable characters", _is_dedupe_key),
+    "dedupe_key": (f"1 to {MAX_DEDUPE_KEY_LENGTH} printable characters", is_dedupe_key),
     "payload": ("an object with the given fields", lambda value: _holds(value, PAYLOAD)),
 }
 

@@ -27,8 +27,6 @@ class Area:
 
 @dataclass(frozen=True, slots=True)
 class DroughtShare:
-    """The share of an area in one drought class."""
-
     area: Area
     drought_class: str
     percent: float

@@ -61,7 +61,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("retry_exhausted_total", "counter", "keys that used up their attempts", ("dataset",)),
     Metric("keys_settled_total", "counter", "settled keys by outcome", ("dataset", "outcome")),
     Metric("gate_verdicts_total", "counter", "verdicts of the gates", ("gate", "verdict")),
-    Metric("masking_failures_total", "counter", "keys that could not be masked, or that the verifier refused", ("dataset",)),
+    Metric("masking_failures_total", "counter", "keys not masked, or refused by the verifier", ("dataset",)),
     Metric("object_fetches_total", "counter", "objects, fetched or unchanged", ("dataset", "result")),
     Metric("double_applies", "gauge", "revisions with the same inputs as the one before", ("dataset",)),
     # time

@@ -188,7 +188,7 @@ def test_keys_without_rows_do_not_count(site: Site) -> None:
     publish(site.services, site.dataset, [site.key()], "empty")
     dataset = try_candidate(site, {**CANARY, "keys": 1})
     [one] = CanaryRun(site.services, dataset, "a run").compare([site.key()])
-    assert (one.good, one.is_empty) == (True, True)
+    assert (one.good, one.report["empty"]) == (True, True)
     with pytest.raises(PromotionRefused) as refusal:
         promote(site.services, STREAMFLOW, actor="ana", reason="nothing is wrong")
     assert str(refusal.value) == (

@@ -102,7 +102,7 @@ def test_an_interrupted_export_continues(site: Site, dead: Queue, monkeypatch: p
     export_letters(site.services)
 
     assert len(messages_in(dead)) == 1
-    assert tables.find_unfiled(site.services.database, 10) == []
+    assert tables.find_to_export(site.services.database, tables.UNFILED, 10) == []
 
 
 def test_messages_that_sqs_moved_are_collected_and_classified(site: Site, dead: Queue) -> None:

@@ -13,6 +13,7 @@ from dagster._core.execution.backfill import BulkActionStatus
 from dagster._daemon.types import DaemonHeartbeat
 
 from kfm_pipelines.definitions import build_definitions
+from kfm_pipelines.dispatch.plan import RunCapacity
 from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.operations.replay import commands, jobs, tables
 from kfm_pipelines.operations.replay.advance import advance
@@ -129,7 +130,7 @@ def test_several_ticks_at_once_ask_for_each_batch_once(published: Site, daemon: 
     [backfill] = daemon.instance.get_backfills()
     assert backfill.backfill_id == f"{plan.id}-1"
     assert backfill.tags["kfm/replay"] == plan.id
-    data = backfill.get_asset_backfill_data(daemon._asset_graph())
+    data = backfill.get_asset_backfill_data(daemon.asset_graph())
     assert {key.path[-1] for key in data.target_subset.asset_keys} == set(STAGES)
     with replays.lock_replay(services.database, plan.id) as mine:
         assert mine
@@ -174,7 +175,7 @@ def test_another_process_takes_over_without_repeating_what_is_done(
     assert tick(daemon, services).endswith("is running")
     backfill = daemon.instance.get_backfill(f"{plan.id}-1")
     assert backfill is not None
-    target = backfill.get_asset_backfill_data(daemon._asset_graph()).target_subset
+    target = backfill.get_asset_backfill_data(daemon.asset_graph()).target_subset
     assert {one.partition_key for one in target.iterate_asset_partitions()} == set(keys[2:])
 
     end_backfill(daemon, f"{plan.id}-1", BulkActionStatus.CANCELED)
@@ -209,17 +210,13 @@ def test_waiting_for_capacity_reaps_dead_runs_and_ends_with_a_pause(
     start_untried(published, plan.id)
     reaped: list[object] = []
 
-    class Full:
-        def fits(self, _: object) -> bool:
-            return False
-
     def pause_after_three(_: float) -> None:
         if len(reaped) == 3:
             commands.pause(published.services, plan.id, "bo")
         assert len(reaped) < 5
 
     monkeypatch.setattr(jobs, "reap", lambda *_: reaped.append(1))
-    monkeypatch.setattr(LocalBatchRunner, "_read_capacity", lambda _: Full())
+    monkeypatch.setattr(RunCapacity, "fits", lambda *_: False)
     runner = LocalBatchRunner(daemon.instance, published.services, definitions, sleep=pause_after_three)
     assert run_in_process(published.services, plan.id, runner).replay.state == "paused"
     assert outcomes(published, plan.id) == {}

@@ -253,7 +253,7 @@ def test_a_publisher_waits_while_objects_are_removed(site: Site) -> None:
     data = tuple(path for path in store.paths("objects") if path.endswith(".parquet"))
     found = replace(find_garbage(site.services), objects=data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gc, "retained_releases", lambda *_, **__: [])
+        patch.setattr(tables, "retained_releases", lambda *_, **__: [])
         with storing_in(site.services, InterruptedStore(store, "discard", come)):
             sweep(site.services, found)
     thread.join()

@@ -21,7 +21,7 @@ from kfm_pipelines.operations.scans.data_docs import NO_OUTSIDE_RESOURCES
 from kfm_pipelines.operations.scans.nightly import nightly_scan
 from kfm_pipelines.operations.scans.result import ScanKind, ScanResult
 from kfm_pipelines.operations.scans.tables import scan_lock
-from kfm_pipelines.operations.scans.weekly import ScanScope, deep_scan
+from kfm_pipelines.operations.scans.weekly import deep_scan
 from kfm_pipelines.orchestration.resource import services_of_process
 from kfm_pipelines.producer.samples.sample import to_parquet
 from kfm_pipelines.producer.samples.streamflow import streamflow_table
@@ -125,11 +125,11 @@ def test_a_suite_sees_all_keys_as_one_table(site: Site) -> None:
 def test_the_newest_keys_are_taken(site: Site) -> None:
     newest = rows_of(site, HOURS - 1)
     dataset = expecting(site, "newest", expectation("expect_table_row_count_to_equal", value=newest))
-    found = scanned(site, dataset, scope=ScanScope(rows=newest))
+    found = scanned(site, dataset, rows=newest)
     assert (found.keys, found.keys_left, found.keys_left_out, found.findings) == (1, HOURS - 1, 0, ())
     assert str(found).endswith(f"in 1 keys, {HOURS - 1} older ones not reached")
-    assert scanned(site, dataset, scope=ScanScope(rows=newest + 1)).errors == 1
-    assert scanned(site, dataset, scope=ScanScope(days=1)).keys == HOURS
+    assert scanned(site, dataset, rows=newest + 1).errors == 1
+    assert scanned(site, dataset, days=1).keys == HOURS
 
 
 def test_a_key_changed_in_the_store_is_reported_and_left_out(site: Site) -> None:

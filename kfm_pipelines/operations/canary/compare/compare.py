@@ -4,7 +4,7 @@ Results hold names, counts and percentages, never a value of the data, because n
 even those reveal too much; `report` leaves them out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,17 +39,13 @@ class Comparison:
 
     def faults(self, tolerance: Tolerance) -> tuple[str, ...]:
         """Returns one sentence for each difference beyond the tolerance."""
-        return (
-            *self._row_faults(tolerance),
-            *(str(change) for change in self.columns if not is_tolerated(change, tolerance)),
-            *(str(one) for one in self.statistics if one.percent > tolerance.statistics_percent),
-        )
-
-    def _row_faults(self, tolerance: Tolerance) -> Iterator[str]:
+        found = []
         if self.rows_percent > tolerance.rows_percent:
-            yield f"{self.candidate_rows} rows, not {self.published_rows}: {self.rows_percent:.3g} % apart"
+            found.append(f"{self.candidate_rows} rows, not {self.published_rows}: {self.rows_percent:.3g} % apart")
         if self.rows.percent > tolerance.changed_percent:
-            yield str(self.rows)
+            found.append(str(self.rows))
+        found += [str(change) for change in self.columns if not is_tolerated(change, tolerance)]
+        return (*found, *(str(one) for one in self.statistics if one.percent > tolerance.statistics_percent))
 
 
 def compare(
@@ -62,12 +58,7 @@ def compare(
     counted = published.num_rows, candidate.num_rows, len(published_data), len(candidate_data)
     if published_data == candidate_data:
         return Comparison(*counted, identical=True, rows=RowChanges(published.num_rows))
-    return Comparison(
-        *counted,
-        identical=False,
-        columns=tuple(column_changes(published.schema, candidate.schema)),
-        statistics=tuple(
-            sorted(statistic_differences(published, candidate), key=lambda one: (-one.percent, one.column))
-        ),
-        rows=row_changes(published, candidate, primary_key),
-    )
+    rows = row_changes(published, candidate, primary_key)
+    columns = tuple(column_changes(published.schema, candidate.schema))
+    differing = sorted(statistic_differences(published, candidate), key=lambda one: (-one.percent, one.column))
+    return Comparison(*counted, identical=False, rows=rows, columns=columns, statistics=tuple(differing))

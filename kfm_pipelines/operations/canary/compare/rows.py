@@ -22,8 +22,6 @@ MAX_NAMED_COLUMNS = 5
 
 @dataclass(frozen=True, slots=True)
 class ChangedColumn:
-    """How many rows differ in one column."""
-
     column: str
     rows: int
 

@@ -14,17 +14,8 @@ from kfm_pipelines.console.session import current_session, open_services
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.operations.replay import commands
 from kfm_pipelines.operations.replay.choose import KeyFilter
-from kfm_pipelines.operations.replay.cli import display
-from kfm_pipelines.operations.replay.cli.options import (
-    Instant,
-    KeyCount,
-    NumberRange,
-    by_option,
-    here_option,
-    refuse_new_terms,
-    replay_argument,
-    resolve_key_count,
-)
+from kfm_pipelines.operations.replay.cli import display, options
+from kfm_pipelines.operations.replay.cli.options import Instant, KeyCount, NumberRange
 from kfm_pipelines.operations.replay.plan import ReplayRequest, make_plan
 from kfm_pipelines.operations.replay.register import RegistrationResult, register_windows
 from kfm_pipelines.operations.replay.status import ReplayStatus, read_replay_details, read_replay_status
@@ -47,17 +38,27 @@ def replay() -> None:
 @click.option("--dataset", type=StorableText(), required=True, help="The dataset to replay.")
 @click.option("--from", "start", type=Instant(), required=True, help="Start of the first window (UTC).")
 @click.option("--to", "end", type=Instant(), required=True, help="Replay windows that start before this time (UTC).")
-@click.option("--where", multiple=True, type=StorableText(), metavar="FIELD=VALUE",
-              help="Only keys of state=published|failed|unpublished, version=V, partition=P, late=yes|no.")  # fmt: skip
-@click.option("--mode", type=click.Choice(["reproduce", "upgrade"]), show_default="reproduce, with --register upgrade",
-              help="reproduce: the same bytes again. upgrade: new keys with what is declared now.")  # fmt: skip
+@click.option(
+    "--where",
+    multiple=True,
+    type=StorableText(),
+    metavar="FIELD=VALUE",
+    help="Only keys of state=published|failed|unpublished, version=V, partition=P, late=yes|no.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["reproduce", "upgrade"]),
+    show_default="reproduce, with --register upgrade",
+    help="reproduce: the same bytes again. upgrade: new keys with what is declared now.",
+)
 @click.option("--register", is_flag=True, help="First create keys and partitions for all windows, from the bucket.")
 @click.option("--rows-percent", type=NumberRange(0, 100), help="upgrade: how much row counts may differ.")
 @click.option("--changed-percent", type=NumberRange(0, 100), help="upgrade: how many rows may differ.")
 @click.option("--statistics-percent", type=NumberRange(0, 100), help="upgrade: how much statistics may differ.")
-@click.option("--columns", type=click.Choice(["identical", "additive", "any"]),
-              help="upgrade: which columns may differ.")  # fmt: skip
-@by_option
+@click.option(
+    "--columns", type=click.Choice(["identical", "additive", "any"]), help="upgrade: which columns may differ."
+)
+@options.by_option
 @json_option
 def plan(
     dataset: str, start: datetime, end: datetime, where: tuple[str, ...], register: bool, by: str, as_json: bool,
@@ -76,18 +77,29 @@ def plan(
 
 
 @replay.command()
-@replay_argument
-@click.option("--canary", default="3", show_default=True, type=KeyCount(),
-              help="How many keys to try first, or what share: 5%.")  # fmt: skip
+@options.replay_argument
+@click.option(
+    "--canary", default="3", show_default=True, type=KeyCount(), help="How many keys to try first, or what share: 5%."
+)
 @click.option("--batch", default=200, show_default=True, type=click.IntRange(1, 5000), help="Keys per batch.")
 @click.option("--rate", type=NumberRange(0.01, 100_000), help="Maximum keys a minute.")
 @click.option("--time-box", type=Age(), help="Pause after this long: 90s, 15m, 2h.")
-@click.option("--max-attempts", default=3, show_default=True, type=click.IntRange(1, 100),
-              help="Set a key aside after this many failures.")  # fmt: skip
-@click.option("--quarantine-percent", default=10.0, show_default=True, type=NumberRange(0, 100),
-              help="Stop when more than this share of the tried keys is set aside.")  # fmt: skip
-@here_option
-@by_option
+@click.option(
+    "--max-attempts",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1, 100),
+    help="Set a key aside after this many failures.",
+)
+@click.option(
+    "--quarantine-percent",
+    default=10.0,
+    show_default=True,
+    type=NumberRange(0, 100),
+    help="Stop when more than this share of the tried keys is set aside.",
+)
+@options.here_option
+@options.by_option
 @json_option
 def run(replay_id: str, canary: str, here: bool, by: str, as_json: bool, **chosen: Any) -> None:
     """Run the plan ID: a few keys in the shadow tier first, then the rest in batches."""
@@ -95,9 +107,11 @@ def run(replay_id: str, canary: str, here: bool, by: str, as_json: bool, **chose
         before = read_replay_status(services, replay_id)
         is_running = before.replay.state == "running"
         if is_running:
-            refuse_new_terms(replay_id, ("canary", *chosen))
+            options.refuse_new_terms(replay_id, ("canary", *chosen))
         box = chosen.pop("time_box")
-        terms = ReplayTerms(canary=resolve_key_count(canary, before.total), time_box_seconds=box, here=here, **chosen)
+        terms = ReplayTerms(
+            canary=options.resolve_key_count(canary, before.total), time_box_seconds=box, here=here, **chosen
+        )
         with _open_runner(services, here=here) as runner:
             if is_running:
                 commands.resume(services, replay_id, by, here=here)
@@ -110,9 +124,9 @@ def run(replay_id: str, canary: str, here: bool, by: str, as_json: bool, **chose
 
 
 @replay.command()
-@replay_argument
-@here_option
-@by_option
+@options.replay_argument
+@options.here_option
+@options.by_option
 @json_option
 def resume(replay_id: str, here: bool, by: str, as_json: bool) -> None:
     """Continue a paused or interrupted replay under its own terms."""
@@ -125,8 +139,8 @@ def resume(replay_id: str, here: bool, by: str, as_json: bool) -> None:
 
 
 @replay.command()
-@replay_argument
-@by_option
+@options.replay_argument
+@options.by_option
 @json_option
 def pause(replay_id: str, by: str, as_json: bool) -> None:
     """Start no more batches of a replay; the current one finishes."""
@@ -137,8 +151,8 @@ def pause(replay_id: str, by: str, as_json: bool) -> None:
 
 
 @replay.command()
-@replay_argument
-@by_option
+@options.replay_argument
+@options.by_option
 @json_option
 def cancel(replay_id: str, by: str, as_json: bool) -> None:
     """End a replay for good; what it has published stays."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from kfm_pipelines.console.output import console, format_time, print_table
+from kfm_pipelines.console.output import console, format_count, format_time, print_table
 from kfm_pipelines.operations.replay.first_keys import CanaryResult
 from kfm_pipelines.operations.replay.plan import Plan
 from kfm_pipelines.operations.replay.register import RegistrationResult
@@ -46,20 +46,22 @@ def _registration_document(registration: RegistrationResult) -> dict[str, int]:
 def display_plan(plan: Plan, registration: RegistrationResult | None) -> None:
     if registration:
         console.print(
-            f"registered {_count(registration.objects, 'object')}, {registration.events} new, and "
-            f"{_count(len(registration.keys), 'window')}, {registration.new_keys} new"
+            f"registered {format_count(registration.objects, 'object')}, {registration.events} new, and "
+            f"{format_count(len(registration.keys), 'window')}, {registration.new_keys} new"
         )
-    console.print(f"replay {plan.id}: {plan.mode} {_count(len(plan.chosen), 'key')} of {plan.dataset}", style="bold")
+    keys = format_count(len(plan.chosen), "key")
+    console.print(f"replay {plan.id}: {plan.mode} {keys} of {plan.dataset}", style="bold")
     _display_keys(plan.chosen, "why")
     if plan.left_out:
-        console.print(f"left out: {_count(len(plan.left_out), 'key')}")
+        console.print(f"left out: {format_count(len(plan.left_out), 'key')}")
         _display_keys(plan.left_out, "why not")
     one = plan.estimate
+    size = "unknown" if one.bytes is None else decimal(round(one.bytes))
     console.print(
-        f"estimated cost: CPU time {_format_seconds(one.cpu_seconds)}, time in one process "
-        f"{_format_seconds(one.wall_seconds)}, size {_format_size(one.bytes)}, "
-        f"energy {_format_amount(one.energy_ws, 'Ws')}, emissions "
-        f"{_format_amount(one.carbon_grams, 'g CO2e')} (from {_count(one.measured_keys, 'measured key')})"
+        f"estimated cost: CPU time {_format_amount(one.cpu_seconds, 's')}, time in one process "
+        f"{_format_amount(one.wall_seconds, 's')}, size {size}, energy {_format_amount(one.energy_ws, 'Ws')}, "
+        f"emissions {_format_amount(one.carbon_grams, 'g CO2e')} "
+        f"(from {format_count(one.measured_keys, 'measured key')})"
     )
     console.print(f"configuration: {plan.config_digest}")
     console.print(f"run it with: kfm replay run {plan.id}")
@@ -72,7 +74,7 @@ def display_canary_results(results: Sequence[CanaryResult]) -> None:
 
 def display_status(status: ReplayStatus, details: dict[str, Any]) -> None:
     one = status.replay
-    start, end = (_format_minute(one.plan[name]) for name in ("from", "to"))
+    start, end = (f"{datetime.fromisoformat(one.plan[name]):%Y-%m-%d %H:%MZ}" for name in ("from", "to"))
     console.print(f"replay {one.id}: {one.mode} {one.dataset}, {start} to {end}", style="bold")
     done = BAR_WIDTH * status.decided // status.total if status.total else 0
     console.print(f"  [{'#' * done}{'.' * (BAR_WIDTH - done)}] {status.decided} of {status.total} keys")
@@ -80,11 +82,10 @@ def display_status(status: ReplayStatus, details: dict[str, Any]) -> None:
     outcomes = ", ".join(f"{number} {outcome.lower()}" for outcome, number in status.outcomes.items())
     without = f"; {status.without_data} without data" if status.without_data else ""
     console.print(f"  outcomes   {outcomes or 'none yet'}{without}")
-    console.print(
-        f"  cost       CPU time {_format_seconds(details['cpu_seconds'])}; {_format_energy(details['energy'])}"
-    )
+    cpu_time = _format_amount(details["cpu_seconds"], "s")
+    console.print(f"  cost       CPU time {cpu_time}; {_format_energy(details['energy'])}")
     for key in details["quarantined"][:MAX_ROWS]:
-        attempts = _count(key["attempts"], "attempt")
+        attempts = format_count(key["attempts"], "attempt")
         console.print(f"  quarantine {key['key']} after {attempts}: {make_printable(key['reason'])}")
     for move in details["moves"][-MAX_ROWS:]:
         detail = ", ".join(f"{name} {value}" for name, value in move["detail"].items() if value is not None)
@@ -131,14 +132,6 @@ def _format_energy(spent: Sequence[dict[str, Any]]) -> str:
     return "; ".join(parts) or "energy unknown"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _format_minute(text: str) -> str:
-    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%MZ}"
-
-
 def _format_amount(value: float | None, unit: str) -> str:
     """Formats three significant digits without powers of ten."""
     if value is None:
@@ -147,11 +140,3 @@ def _format_amount(value: float | None, unit: str) -> str:
         return f"less than {SMALLEST_AMOUNT} {unit}"
     digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
     return f"{value:,.{digits}f} {unit}"
-
-
-def _format_seconds(value: float | None) -> str:
-    return _format_amount(value, "s")
-
-
-def _format_size(value: float | None) -> str:
-    return "unknown" if value is None else decimal(round(value))
