@@ -57,7 +57,7 @@ def report(
 
     respond(found.as_document(), display, as_json=as_json)
     if (html or png) and not found.lines:
-        stderr_console.print("nothing to draw: no file was written")
+        stderr_console.print("no entries, so no file was written")
         return
     if html:
         _write_file(html, _as_html(found))

@@ -90,7 +90,7 @@ def record_approval(database: Database, declared: Schema, actor: str, reason: st
     """Records the next version. Raises SchemaRefused when another approval came first."""
     number = max((known.version for known in versions_of(database, declared.dataset)), default=0) + 1
     if not _insert(database, declared, number, actor, reason):
-        raise SchemaRefused(f"{declared.dataset}: somebody else has just approved schema version {number}")
+        raise SchemaRefused(f"{declared.dataset}: schema version {number} was approved in the meantime")
     return versions_of(database, declared.dataset)[-1]
 
 

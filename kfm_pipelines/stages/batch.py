@@ -1,6 +1,6 @@
 """A batch: one run's work on many keys of one dataset, stage by stage, each key in its own transaction.
 
-A key that fails, has nothing new, or belongs to another worker drops out, and the others go on. The state of each key
+A key that fails, has nothing new, or belongs to another worker drops out; the others continue. The state of each key
 is in the database, so every stage can run in a separate process.
 """
 

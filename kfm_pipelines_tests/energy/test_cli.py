@@ -17,7 +17,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def test_an_empty_ledger_is_reported_in_one_sentence(untouched: Site, tmp_path: Path) -> None:
     result = kfm(untouched.environment, "energy", "report", "--png", str(tmp_path / "chart.png"))
     assert (result.code, result.out) == (0, "the energy ledger has no entries yet\n")
-    assert result.err == "nothing to draw: no file was written\n"
+    assert result.err == "no entries, so no file was written\n"
     assert not (tmp_path / "chart.png").exists()
     chosen = ("--dataset", "usgs/streamflow", "--from", "2025-01", "--to", "2025-02")
     result = kfm(untouched.environment, "energy", "report", *chosen)

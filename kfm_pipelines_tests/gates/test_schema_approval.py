@@ -54,7 +54,7 @@ def test_of_simultaneous_approvals_each_version_is_recorded_once(database: Datab
         results = list(people.map(try_it, [f"person {number}" for number in range(8)]))
     approved = [one for one in results if isinstance(one, SchemaVersion)]
     assert [one.version for one in versions_of(database, "usgs/streamflow")] == list(range(1, len(approved) + 2))
-    assert all("somebody else has just approved" in one for one in results if isinstance(one, str))
+    assert all("was approved in the meantime" in one for one in results if isinstance(one, str))
 
 
 def test_approvals_cannot_be_changed_or_deleted(database: Database) -> None:

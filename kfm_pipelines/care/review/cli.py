@@ -124,7 +124,7 @@ def reject(key: str, digest: str, key_path: Path, reason: str, as_json: bool) ->
 @reason_option
 @json_option
 def exempt(dataset: str, until: Any, keys: str, key_path: Path, reason: str, as_json: bool) -> None:
-    """Let DATASET be published unmasked for a while. After that nothing is published until somebody decides."""
+    """Let DATASET be published unmasked for a while. After that nothing is published until someone decides."""
     with open_services() as services:
         granted = exempting.grant_exemption(services, dataset, keys, until.date(), key_path, reason)
         document = _exemption_row(granted, services.today())

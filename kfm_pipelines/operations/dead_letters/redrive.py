@@ -93,7 +93,7 @@ def run_redrive(services: Services, redrive_id: str, options: RedriveOptions) ->
             services.database, redrive_id, "stopped", f"the canary failed: {failures[0]}"
         )
         raise RedriveStopped(
-            f"{len(failures)} of the first {len(first)} failed again, so {dropped} others were not sent: {failures[0]}"
+            f"{len(failures)} of the first {len(first)} failed again; {dropped} not sent: {failures[0]}"
         )
     _send(services, redrive_id, rest, redrive.rate, options)
     _wait_until_decided(services, redrive_id, rest, options)

@@ -76,7 +76,7 @@ def _topic_findings(services: Services, spec: TopicSpec) -> Iterator[DoctorFindi
 def _check_publishers(spec: TopicSpec, account: AwsAccount, policy: str) -> DoctorFinding:
     check = f"policy of topic {spec.name}"
     if opened := open_statements(policy, "sns:Publish"):
-        found = f"anybody may publish: statement {', '.join(opened)}"
+        found = f"anyone may publish: statement {', '.join(opened)}"
         remedy = "remove it from the topic's policy, or restrict it by aws:SourceArn"
         return DoctorFinding(check, ok=False, found=found, remedy=remedy)
     statement = spec.statement(account)
@@ -148,7 +148,7 @@ def _check_senders(spec: QueueSpec, policy: str, account: AwsAccount) -> DoctorF
     check = f"policy of {spec.name}"
     if opened := open_statements(policy, "sqs:SendMessage"):
         remedy = "remove it from the queue's policy, or restrict it by aws:SourceArn"
-        return DoctorFinding(check, ok=False, found=f"anybody may send: statement {', '.join(opened)}", remedy=remedy)
+        return DoctorFinding(check, ok=False, found=f"anyone may send: statement {', '.join(opened)}", remedy=remedy)
     if with_statement(policy, spec.statement(account)) is not None:
         return DoctorFinding(check, ok=False, found=f"not open to {', '.join(spec.senders)}", remedy=FIX_REMEDY)
     return DoctorFinding(check, ok=True, found=f"only {', '.join(spec.senders)} may send")
@@ -164,7 +164,7 @@ def _check_dead_letter_retention(spec: QueueSpec, attributes: Attributes, dead_l
     """Messages moved from a standard queue keep their age, so the dead-letter queue must keep them at least as long."""
     seconds, least = (int(one["MessageRetentionPeriod"]) for one in (dead_letters, attributes))
     found = f"{_format_days(seconds)}, and {_format_days(least)} on {spec.name}"
-    remedy = f"make it at least as long as the queue's, or letters expire before anybody reads them; or {FIX_REMEDY}"
+    remedy = f"make it at least as long as the queue's, or letters expire before anyone reads them; or {FIX_REMEDY}"
     return DoctorFinding(f"retention of {spec.dead_letter_queue}", ok=seconds >= least, found=found, remedy=remedy)
 
 

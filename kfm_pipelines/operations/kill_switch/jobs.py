@@ -33,19 +33,19 @@ def release_kill_switch(context: dg.OpExecutionContext, config: KillSwitchConfig
         was_killed = switch.unkill(services.open(), config.dataset, config.by, config.reason)
     except KfmError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
-    context.log.info("%s %s", config.dataset, "goes on" if was_killed else "was not killed; nothing is changed")
+    context.log.info("%s %s", config.dataset, "is released" if was_killed else "was not killed; nothing changed")
 
 
 kill_job = build_job(
     set_kill_switch,
     "kfm_kill_dataset",
     "Stops a dataset: when the run has succeeded nothing of it is published any more, whatever is under "
-    "way. Events are still recorded, and other datasets go on. `kfm kill` does the same without Dagster's run queue.",
+    "way. Events are still recorded; other datasets continue. `kfm kill` does the same without Dagster's run queue.",
     HIGHEST_PRIORITY,
 )
 unkill_job = build_job(
     release_kill_switch,
     "kfm_unkill_dataset",
-    "Lets a dataset that was killed go on: everything that came due meanwhile is run and published.",
+    "Releases a killed dataset: everything that came due meanwhile is run and published.",
     HIGHEST_PRIORITY,
 )

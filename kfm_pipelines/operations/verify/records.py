@@ -101,7 +101,7 @@ def check_masking_notice(path: str, manifest: Mapping[str, Any], item: Mapping[s
     stated = bool(properties.get("anon:warning")) and "anon:size" in properties and bool(properties.get("kfm:policy"))
     masked = manifest["policy"]["masked"]
     found = "" if masked == stated else "the Item does not state it" if masked else "only the Item states masking"
-    yield Check("masking is told" if masked else "nothing is masked", path, ok=masked == stated, found=found)
+    yield Check("masking is recorded" if masked else "nothing is masked", path, ok=masked == stated, found=found)
 
 
 @cache

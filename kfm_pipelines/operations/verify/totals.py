@@ -17,7 +17,7 @@ def check_totals(tree: PublishedTree, catalog: Iterable[str], items: Collection[
         if _is_collection(path):
             mine = [item for item in items if item.startswith(f"{path.removesuffix('collection.json')}items/")]
             yield from run_check(
-                "collection tells what it holds", path, lambda at: _check_collection(tree, *at), (path, mine)
+                "collection matches its Items", path, lambda at: _check_collection(tree, *at), (path, mine)
             )
         elif path.endswith("/dcat.jsonld") and "/by-time/" in path:
             yield from run_check("DCAT tells what its page holds", path, lambda at: _check_dcat(tree, at), path)
@@ -63,7 +63,7 @@ def _check_collection(tree: PublishedTree, path: str, items: Collection[str]) ->
         pairs["place"] = (document["extent"]["spatial"]["bbox"], [enclosing])
     differing = [name for name, (stated, counted) in pairs.items() if stated != counted]
     found = f"differs from its Items: {', '.join(differing)}; {PUBLICATION_HINT}" if differing else ""
-    yield Check("collection tells what it holds", path, ok=not differing, found=found)
+    yield Check("collection matches its Items", path, ok=not differing, found=found)
 
 
 def _check_dcat(tree: PublishedTree, path: str) -> Iterator[Check]:

@@ -187,7 +187,7 @@ def test_letters_that_fail_again_are_open_and_the_exit_code_is_1(site: Site) -> 
 
     canary = dlq("redrive", "--class", "schema", "--canary", "1", "--rate", "1000", "--work")
     assert (canary.code, canary.out) == (1, "")
-    assert "kfm: 1 of the first 1 failed again, so 2 others were not sent: " in canary.err
+    assert "kfm: 1 of the first 1 failed again; 2 not sent: " in canary.err
     assert listed() == {1, 2, 3}
 
     blind = dlq("redrive", "--class", "schema", "--canary", "0", "--rate", "1000", "--work")

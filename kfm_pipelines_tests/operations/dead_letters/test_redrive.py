@@ -61,7 +61,7 @@ def test_a_canary_that_fails_stops_the_rest(site: Site) -> None:
     with refusing(site) as strict:
         too_large(strict, 3)
         strict.drain()
-        with pytest.raises(RedriveStopped, match="2 of the first 2 failed again, so 1 others were not sent"):
+        with pytest.raises(RedriveStopped, match="2 of the first 2 failed again; 1 not sent"):
             redrive.run_redrive(
                 strict.services, started(strict), RedriveOptions(30, work=strict.drain, sleep=lambda _: None)
             )

@@ -231,7 +231,7 @@ def test_a_queue_open_to_anybody_is_left_to_people(site: Site, queue: str) -> No
 
     assert set_up(site.services, cloud=True) == []  # it may be intended
     [finding] = wrong(site.services)
-    assert (finding.check, finding.found) == (f"policy of {name}", "anybody may send: statement everybody")
+    assert (finding.check, finding.found) == (f"policy of {name}", "anyone may send: statement everybody")
     assert "aws:SourceArn" in finding.remedy
     set_queue(name, Policy=policy)
 
@@ -245,7 +245,7 @@ def test_a_topic_open_to_anybody_is_left_to_people(site: Site, topic: str) -> No
     set_topic(name, "Policy", json.dumps(document))
 
     [finding] = wrong(site.services)
-    assert (finding.check, finding.found) == (f"policy of topic {name}", "anybody may publish: statement everybody")
+    assert (finding.check, finding.found) == (f"policy of topic {name}", "anyone may publish: statement everybody")
     set_topic(name, "Policy", found["Policy"])
 
 

@@ -223,7 +223,7 @@ def test_a_removed_key_is_noticed(copy: Copy) -> None:
     (copy.folder / f"processed/usgs-streamflow/{copy.key}.parquet").unlink()
     failures = {(check.file, check.what) for check in copy.failures()}
     assert (copy.history, "history has an Item") in failures
-    assert (COLLECTION, "collection tells what it holds") in failures
+    assert (COLLECTION, "collection matches its Items") in failures
     assert "DCAT tells what its page holds" in {what for _, what in failures}
 
 
@@ -272,7 +272,7 @@ OF_COLLECTIONS: dict[str, Callable[[Document], object]] = {
 @pytest.mark.parametrize("change", OF_COLLECTIONS.values(), ids=OF_COLLECTIONS)
 def test_a_collection_agrees_with_its_items(copy: Copy, change: Callable[[Document], object]) -> None:
     copy.reseal(COLLECTION, change)
-    assert [(one.file, one.what) for one in copy.failures()] == [(COLLECTION, "collection tells what it holds")]
+    assert [(one.file, one.what) for one in copy.failures()] == [(COLLECTION, "collection matches its Items")]
 
 
 OF_DCAT: dict[str, Callable[[Document], object]] = {

@@ -239,7 +239,7 @@ DISAGREEMENTS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, Any]], o
     "the software": (AGREE, lambda _, manifest: manifest["environment"]["sbom"].update(sha256="0" * 64)),
     "an output": ("manifest names what is attested", lambda _, m: m["outputs"]["item.json"].update(sha256="0" * 64)),
     "a field": ("manifest keeps to its schema", lambda _, manifest: manifest.update(host="kfm-1")),
-    "no warning": ("masking is told", lambda item, _: item["properties"].pop("anon:warning")),
+    "no warning": ("masking is recorded", lambda item, _: item["properties"].pop("anon:warning")),
     "unmasked": ("nothing is masked", lambda _, manifest: manifest["policy"].update(masked=False)),
 }
 
