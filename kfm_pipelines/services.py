@@ -4,33 +4,19 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import cached_property
-from random import Random, SystemRandom
+from random import SystemRandom
 from typing import Any, TypeVar
 
 from kfm_pipelines.aws.provision import provision
 from kfm_pipelines.aws.queue import Queue
 from kfm_pipelines.declarations.dataset import Datasets, load_datasets
+from kfm_pipelines.retry_policy import RetryPolicy
 from kfm_pipelines.settings import Settings
 from kfm_pipelines.state.database import Database, is_current, migrate
 from kfm_pipelines.stores import Store, open_store
 from kfm_pipelines.telemetry.process import Telemetry, open_telemetry
 
 Loaded = TypeVar("Loaded")
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    base_seconds: float = 2.0
-    cap_seconds: float = 300.0
-    max_attempts: int = 7
-
-    def delay(self, attempt: int, random: Random) -> float:
-        """Returns a random wait for the given attempt, counted from 1."""
-        ceiling = min(self.cap_seconds, self.base_seconds * 2.0 ** min(attempt, 64))
-        return random.uniform(0, ceiling)
-
-    def is_exhausted(self, attempt: int) -> bool:
-        return attempt >= self.max_attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +73,7 @@ class Services:
 
     @cached_property
     def retries(self) -> RetryPolicy:
-        return RetryPolicy(base_seconds=self.settings.retry_base_seconds, max_attempts=self.settings.max_attempts)
+        return RetryPolicy(self.settings.max_attempts, self.settings.retry_base_seconds)
 
     def load_once(self, key: Hashable, load: Callable[[], Loaded]) -> Loaded:
         """Returns what `load` returned the first time, so that all stages of a run use the same policy and secret."""

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator
 
 from kfm_pipelines.catalog.trust.signer import SIDECAR, open_sealed, read_public_keys
-from kfm_pipelines.operations.verify.check import Check, run_check
 from kfm_pipelines.operations.verify.published_tree import PublishedTree
+from kfm_pipelines.operations.verify.result import Check, run_check
 from kfm_pipelines.stores.layout import CATALOG, KEYS, REPORTS, Layout, is_item, public_key
 
 UNFINISHED = ".part"  # suffix of files that are still being written

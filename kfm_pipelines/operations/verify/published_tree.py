@@ -11,7 +11,7 @@ from kfm_pipelines.catalog.documents import read_item
 from kfm_pipelines.catalog.trust.signer import open_sealed
 from kfm_pipelines.catalog.trust.trust_root import TrustRoot
 from kfm_pipelines.errors import IntegrityBroken, KfmError
-from kfm_pipelines.operations.verify.check import Check
+from kfm_pipelines.operations.verify.result import Check
 from kfm_pipelines.stores import Store
 
 _ABSOLUTE_HREF = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|urn:|mailto:|/")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.catalog.trust.attestation import open_attestation, source_of
 from kfm_pipelines.catalog.trust.environment import listed_versions
-from kfm_pipelines.operations.verify.check import Check
 from kfm_pipelines.operations.verify.published_tree import PublishedTree
+from kfm_pipelines.operations.verify.result import Check
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.stores.layout import Layout
 

@@ -13,8 +13,8 @@ from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.tables import arrow_type
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.operations.verify import records
-from kfm_pipelines.operations.verify.check import PUBLICATION_HINT, Check, CheckFunction, run_check
 from kfm_pipelines.operations.verify.published_tree import CATALOG_LINKS, PublishedTree, check_links
+from kfm_pipelines.operations.verify.result import PUBLICATION_HINT, Check, CheckFunction, run_check
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.stages.publish.stage import bounding_box
 from kfm_pipelines.stores.layout import Layout

@@ -10,9 +10,9 @@ from typing import Any
 
 from kfm_pipelines.care.verifier import release_digest
 from kfm_pipelines.catalog.facts import PROVENANCE
-from kfm_pipelines.operations.verify.check import PUBLICATION_HINT, Check
 from kfm_pipelines.operations.verify.published_tree import PublishedTree
 from kfm_pipelines.operations.verify.release import PublishedRelease
+from kfm_pipelines.operations.verify.result import PUBLICATION_HINT, Check
 
 GATES_GREEN = "gates were green"
 

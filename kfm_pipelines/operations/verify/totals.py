@@ -6,8 +6,8 @@ from typing import Any
 
 from kfm_pipelines.catalog.documents import SHA256_MULTIHASH_PREFIX
 from kfm_pipelines.errors import IntegrityBroken
-from kfm_pipelines.operations.verify.check import PUBLICATION_HINT, Check, run_check
 from kfm_pipelines.operations.verify.published_tree import PublishedTree
+from kfm_pipelines.operations.verify.result import PUBLICATION_HINT, Check, run_check
 from kfm_pipelines.stores.layout import CATALOG, Layout
 
 

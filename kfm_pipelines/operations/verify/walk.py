@@ -6,16 +6,16 @@ from contextlib import suppress
 from kfm_pipelines.catalog.trust.trust_root import TrustRoot
 from kfm_pipelines.errors import KfmError, ObjectMissing
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.operations.verify.check import (
+from kfm_pipelines.operations.verify.files import check_files
+from kfm_pipelines.operations.verify.published_tree import PublishedTree, check_links
+from kfm_pipelines.operations.verify.release import PublishedRelease, check_stac, verify_release
+from kfm_pipelines.operations.verify.result import (
     MALFORMED_ERRORS,
     PUBLICATION_HINT,
     Check,
     VerificationResult,
     run_check,
 )
-from kfm_pipelines.operations.verify.files import check_files
-from kfm_pipelines.operations.verify.published_tree import PublishedTree, check_links
-from kfm_pipelines.operations.verify.release import PublishedRelease, check_stac, verify_release
 from kfm_pipelines.operations.verify.revisions import GATES_GREEN, check_reports, check_revisions
 from kfm_pipelines.operations.verify.totals import check_histories, check_totals
 from kfm_pipelines.stores import Layout, Store
