@@ -11,6 +11,7 @@ from kfm_pipelines.errors import SettingsInvalid
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
+    from botocore.loaders import Loader
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_secretsmanager import SecretsManagerClient
     from mypy_boto3_sns import SNSClient
@@ -69,11 +70,20 @@ def secrets_client() -> "SecretsManagerClient":
     return client
 
 
+@cache
+def service_models() -> "Loader":
+    """Reads the description of a service once per process; boto3 would read it again for every client."""
+    from botocore.loaders import create_loader
+
+    return create_loader(os.environ.get("AWS_DATA_PATH"))
+
+
 def _client(service: Any) -> Any:
     """Reports a missing region, an unknown profile or a malformed endpoint, which are known before the first call."""
     import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
+    from botocore.session import get_session
 
     config = Config(
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
@@ -83,7 +93,9 @@ def _client(service: Any) -> Any:
         s3={"addressing_style": "path" if os.environ.get("AWS_ENDPOINT_URL") else "auto"},
     )
     try:
-        return boto3.Session().client(service, config=config)
+        session = get_session()
+        session.register_component("data_loader", service_models())
+        return boto3.Session(botocore_session=session).client(service, config=config)
     except (BotoCoreError, ValueError) as error:
         raise SettingsInvalid(f"the AWS settings do not work: {' '.join(str(error).split())}") from error
 

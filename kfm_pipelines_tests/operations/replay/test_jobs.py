@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import dagster as dg
+import psutil
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus
 from dagster._daemon.types import DaemonHeartbeat
@@ -94,8 +95,12 @@ def running_daemon(site: Site) -> Iterator[None]:
         try:
             yield
         finally:
+            # Its code server outlives it when the database is dropped too soon.
+            children = psutil.Process(process.pid).children(recursive=True)
             process.send_signal(signal.SIGINT)
             process.wait(60)
+            for child in psutil.wait_procs(children, timeout=1)[1]:
+                child.kill()
 
 
 @pytest.mark.slow
