@@ -49,14 +49,20 @@ lock: $(VENV)/dev.done
 clean:
 	rm -rf $(VENV) .kfm dist build
 
-$(VENV)/local.done: requirements/local.txt pyproject.toml
+PIP = $(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps
+# Modules are compiled when they are first imported; most never are.
+define install
 	@echo "installing (about a minute, once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --no-deps --require-hashes -r requirements/local.txt
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PIP) --no-compile --require-hashes -r requirements/$(1).txt
+	@$(PIP) --no-build-isolation -e .
+endef
+
+$(VENV)/local.done: requirements/local.txt pyproject.toml
+	$(call install,local)
 	@touch $@
 
-$(VENV)/dev.done: $(VENV)/local.done requirements/dev.txt
-	@echo "installing what the tests need"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --no-deps --require-hashes -r requirements/dev.txt
-	@touch $@
+# These include the local ones.
+$(VENV)/dev.done: requirements/dev.txt pyproject.toml
+	$(call install,dev)
+	@touch $(VENV)/local.done $@

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import psycopg
@@ -77,8 +78,13 @@ def site(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
         yield opened
 
 
-# These go first: started last, one of them would keep a single process busy while the others are done.
-LONGEST = ("load/test_storm.py", "test_runbooks.py", "test_demo_and_up.py", "test_daemon.py")
+# What the processes of a run begin with: started last, one of these would keep a single process busy.
+LONGEST = (
+    ("load/test_storm.py",),
+    ("test_demo_and_up.py", "browser/test_backfill.py"),
+    ("test_daemon.py", "load/test_order.py"),
+    ("test_runbooks.py", "telemetry/test_collector.py"),
+)
 
 
 def pytest_collection_finish() -> None:
@@ -90,12 +96,25 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks every test of a whole site as slow; a database alone is cheap."""
+    """Marks every test of a whole site as slow, a database alone being cheap, and spreads the longest tests."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "site_template" in fixtures and "database" not in fixtures:
             item.add_marker("slow")
-    items.sort(key=lambda item: not str(item.path).endswith(LONGEST))
+    items[:] = _spread(items)
+
+
+def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Puts one group of the longest tests at the beginning of each share; xdist gives each process a share."""
+    rest = [item for item in items if not str(item.path).endswith(tuple(chain(*LONGEST)))]
+    share = -(-len(items) // len(LONGEST))
+    spread: list[pytest.Item] = []
+    for number, names in enumerate(LONGEST, start=1):
+        spread += [item for item in items if str(item.path).endswith(names)]
+        count = number * share - len(spread)
+        spread += rest[:count]
+        del rest[:count]
+    return spread
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import dagster as dg
@@ -113,17 +113,11 @@ def _next_runs(instance: dg.DagsterInstance, services: Services, scheduler: Fair
 def _execute(
     definitions: dg.Definitions, instance: dg.DagsterInstance, services: Services, run: PlannedRun, summary: WorkSummary
 ) -> None:
-    dataset: Dataset = services.datasets[run.dataset]
-    job = definitions.resolve_job_def(group_of(dataset))
     begun = time.monotonic()
-    result = job.execute_in_process(
-        instance=instance,
-        tags={**dispatch.run_tags(dataset, run.names), **dispatch.range_tags(run.names), **EVENT_RUN_TAGS},
-        raise_on_error=False,
-    )
-    if not result.success:
-        dispatch.postpone_keys(services, run.dataset, result.run_id, run.names, time.monotonic() - begun)
-    entries = last_entries_of_run(services.database, result.run_id, run.names)
+    run_id, succeeded = _run_job(definitions, instance, services.datasets[run.dataset], run.names)
+    if not succeeded:
+        dispatch.postpone_keys(services, run.dataset, run_id, run.names, time.monotonic() - begun)
+    entries = last_entries_of_run(services.database, run_id, run.names)
     summary.runs += 1
     summary.awaiting_review = {waiting.key for waiting in pending_reviews(services.database)} & (
         summary.awaiting_review | set(run.names)
@@ -131,3 +125,15 @@ def _execute(
     for key, entry in entries.items():
         if entry.outcome is not None and "again_in_seconds" not in entry.detail:
             summary.outcomes[key] = entry.outcome
+
+
+def _run_job(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, dataset: Dataset, keys: Sequence[str]
+) -> tuple[str, bool]:
+    """Returns the id of the run and whether it succeeded."""
+    result = definitions.resolve_job_def(group_of(dataset)).execute_in_process(
+        instance=instance,
+        tags={**dispatch.run_tags(dataset, keys), **dispatch.range_tags(keys), **EVENT_RUN_TAGS},
+        raise_on_error=False,
+    )
+    return result.run_id, result.success

@@ -13,7 +13,7 @@ from kfm_pipelines.operations.retention.purge import purge
 from kfm_pipelines.producer.messages import s3_notification
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.inbox import events_of
-from kfm_pipelines_tests.fixtures.runs.batches import publish, stage
+from kfm_pipelines_tests.fixtures.runs.batches import publish, stage, work_in_batches
 from kfm_pipelines_tests.fixtures.runs.keys import deliver, event_of_hour
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 
@@ -58,31 +58,31 @@ def test_work_does_not_start_before_its_messages_are_archived(site: Site) -> Non
 @pytest.mark.slow
 def test_an_object_announced_again_without_an_etag_is_asked_about_but_not_fetched(site: Site) -> None:
     put = site.put(0)
-    site.work()
+    work_in_batches(site)
     [known] = site.fetch("SELECT etag, version_id FROM kfm.ingest_state")
     assert known == {"etag": put.etag, "version_id": put.version_id}
 
     bare = {"bucket": site.bucket, "object_key": put.object_key, "etag": None, "version_id": None, "size": put.size}
     site.send(json.dumps(s3_notification(**bare, event_time=datetime(2100, 1, 1, tzinfo=UTC))))  # type: ignore[arg-type]
-    assert site.work() == {"keys": 1, "published": 0, "skipped": 1, "failed": 0}
+    assert work_in_batches(site) == {"keys": 1, "published": 0, "skipped": 1, "failed": 0}
     assert site.fetch("SELECT hits::int, misses::int FROM kfm.fetch_totals") == [{"hits": 1, "misses": 1}]
 
 
 @pytest.mark.slow
 def test_a_purge_forgets_versions_that_s3_no_longer_has_and_nothing_else(site: Site) -> None:
     put = site.put(0)
-    site.work()
+    work_in_batches(site)
     other = site.put(1)
     s3_client().delete_object(Bucket=site.bucket, Key=other.object_key)
     site.put(0, name=put.object_key.rsplit("/", 1)[1])
-    site.work()
+    work_in_batches(site)
     tree = site.tree()
     site.services.database.execute("UPDATE kfm.inbox SET received_at = received_at - interval '1 year'")
     assert purge(site.services).events == 0  # the second version of one or the marker of the other may yet be purged
 
     s3_client().delete_object(Bucket=site.bucket, Key=put.object_key, VersionId=put.version_id)
     s3_client().delete_object(Bucket=site.bucket, Key=other.object_key, VersionId=other.version_id)
-    site.work()
+    work_in_batches(site)
     assert purge(site.services).events == 2
     left = site.fetch("SELECT key, change FROM kfm.inbox ORDER BY key, change")
     assert [(row["key"], row["change"]) for row in left] == [
@@ -92,7 +92,7 @@ def test_a_purge_forgets_versions_that_s3_no_longer_has_and_nothing_else(site: S
         (site.key(1), "purged"),
     ]
     site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
-    assert site.work() == {"keys": 2, "published": 0, "skipped": 2, "failed": 0}
+    assert work_in_batches(site) == {"keys": 2, "published": 0, "skipped": 2, "failed": 0}
     assert site.tree() == tree
 
 

@@ -19,6 +19,7 @@ from kfm_pipelines.producer.messages import s3_notification
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines_tests.fixtures.aws.messages import s3_removal
+from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 
 OBJECT = "usgs/streamflow/2025/12/04/00/part.parquet"
@@ -37,11 +38,11 @@ def revisions(site: Site) -> int:
 def test_a_deleted_object_is_missing_from_the_next_revision(site: Site) -> None:
     site.put(0, name="one.parquet")
     other = site.put(0, name="two.parquet")
-    site.work()
+    work_in_batches(site)
     both = rows(site)
 
     s3_client().delete_object(Bucket=site.bucket, Key=other.object_key)
-    assert site.work() == {"keys": 1, "published": 1, "skipped": 0, "failed": 0}
+    assert work_in_batches(site) == {"keys": 1, "published": 1, "skipped": 0, "failed": 0}
 
     assert revisions(site) == 2
     assert 0 < rows(site) <= both
@@ -54,9 +55,9 @@ def test_a_deleted_object_is_missing_from_the_next_revision(site: Site) -> None:
 @pytest.mark.slow
 def test_without_any_object_left_the_next_revision_is_empty(site: Site) -> None:
     put = site.put(0)
-    site.work()
+    work_in_batches(site)
     s3_client().delete_object(Bucket=site.bucket, Key=put.object_key)
-    site.work()
+    work_in_batches(site)
 
     assert (revisions(site), rows(site)) == (2, 0)
     assert site.fetch("SELECT 1 FROM kfm.dead_letters") == []
@@ -67,7 +68,7 @@ def test_an_object_deleted_before_anything_was_published_leaves_nothing(site: Si
     put = site.put(0)
     s3_client().delete_object(Bucket=site.bucket, Key=put.object_key)
 
-    assert site.work() == {"keys": 1, "published": 0, "skipped": 1, "failed": 0}
+    assert work_in_batches(site) == {"keys": 1, "published": 0, "skipped": 1, "failed": 0}
     assert site.tree("catalog", "processed") == {}
     [last] = site.fetch("SELECT detail FROM kfm.wal WHERE outcome = 'SKIPPED'")
     assert last["detail"]["reason"] == "every object of this key is gone, and nothing of it is published"
@@ -81,13 +82,13 @@ def test_a_missing_object_recovers_when_its_deletion_arrives_later(site: Site) -
     for version in versions:  # for good, so that even the version the event names is gone
         s3_client().delete_object(Bucket=site.bucket, Key=gone.object_key, VersionId=version["VersionId"])
     late = [body.body for body in _taken(site)]
-    assert site.work()["failed"] == 1
+    assert work_in_batches(site)["failed"] == 1
     [letter] = site.fetch("SELECT triage, state FROM kfm.dead_letters")
     assert letter == {"triage": "missing-object", "state": "open"}
 
     for body in late or [json.dumps(s3_removal(site.bucket, gone.object_key, gone.version_id, START))]:
         site.send(body)
-    assert site.work()["published"] == 1
+    assert work_in_batches(site)["published"] == 1
     assert site.fetch("SELECT state FROM kfm.dead_letters") == [{"state": "closed"}]
     assert [row["asset_uri"].endswith(kept.object_key) for row in site.fetch("SELECT * FROM kfm.ingest_state")] == [
         True

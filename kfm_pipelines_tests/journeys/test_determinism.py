@@ -16,6 +16,7 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.producer.samples import tribal_areas_object
 from kfm_pipelines_tests.fixtures.care.register import KEY as HERITAGE
 from kfm_pipelines_tests.fixtures.care.register import MONTH, sites, with_reviewer
+from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
 from kfm_pipelines_tests.fixtures.sites.command import COMMAND
 from kfm_pipelines_tests.fixtures.sites.site import START, Put, Site, opened_site
 
@@ -75,9 +76,9 @@ def test_two_sites_with_the_same_inputs_publish_the_same_bytes(
             uploaded(site, *tribal_areas_object(START), START),
             uploaded(site, "heritage/sites/2026/05/register-01.parquet", sink.getvalue(), MONTH),
         ]
-        site.work()
+        work_in_batches(site)
         approve(site, register.private_key)
-        site.work()
+        work_in_batches(site)
         resources, first = site.environment["KFM_RESOURCES"], public(site)
         runs = site.fetch("SELECT DISTINCT run_id FROM kfm.ledger")
 
@@ -95,7 +96,7 @@ def test_two_sites_with_the_same_inputs_publish_the_same_bytes(
         time.tzset()
         umask = os.umask(0o077)
         try:
-            other.work()
+            work_in_batches(other)
         finally:
             os.umask(umask)
             monkeypatch.undo()

@@ -34,6 +34,7 @@ from kfm_pipelines.state.verdicts import GateVerdict, record_verdict
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 from kfm_pipelines_tests.fixtures.care.register import KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.fixtures.declarations import change
+from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
 from kfm_pipelines_tests.fixtures.runs.crash import kill_worker
 from kfm_pipelines_tests.fixtures.runs.dispatch import materialized
 from kfm_pipelines_tests.fixtures.sites.site import Site
@@ -121,7 +122,7 @@ def test_wrong_data_is_not_published(register: Register) -> None:
     while batch := dict(zip((3, 4, 5), names, strict=False)):
         for month, name in batch.items():
             register.put(WRONG_DATA[name].table(register), month=month)
-        assert register.site.work()["failed"] == len(batch), batch
+        assert work_in_batches(register.site)["failed"] == len(batch), batch
         for month, name in batch.items():
             _assert_refused(register, WRONG_DATA[name].reason, WRONG_DATA[name].triage, key_of_month(month))
     # Refusals before masking are recorded as well, without values or bytes.
@@ -182,14 +183,14 @@ def _assert_fails(register: Register, table: pa.Table, expected: str, triage: st
     for services in _services(register):
         services.cache.clear()
     register.put(table)
-    assert register.site.work()["failed"] == 1, expected
+    assert work_in_batches(register.site)["failed"] == 1, expected
     _assert_refused(register, expected, triage)
 
 
 def test_a_policy_and_a_secret_cannot_change_under_the_same_name(register: Register) -> None:
     services = register.site.services
     register.put(sites(register.dataset))
-    register.site.work()
+    work_in_batches(register.site)
     services.cache[("care secret", "heritage-2026")] = b"another secret that is also long enough"
     with pytest.raises(Exception, match=r"the secret of key heritage-2026 is not the one it was"):
         governance_of(services, register.dataset)
@@ -239,7 +240,7 @@ def test_a_verdict_about_other_bytes_publishes_nothing(register: Register, monke
 
     monkeypatch.setattr("kfm_pipelines.stages.validate.table_gates.record_verdict", elsewhere)
     register.put(sites(register.dataset))
-    assert register.site.work()["failed"] == 1
+    assert work_in_batches(register.site)["failed"] == 1
     _assert_refused(
         register, "governance gate: release: expected a green care verdict on .*, found release 000000000000"
     )
@@ -248,9 +249,9 @@ def test_a_verdict_about_other_bytes_publishes_nothing(register: Register, monke
     green = Verdict("governance", ())
     monkeypatch.setattr("kfm_pipelines.stages.validate.release_gates.judge_governance", lambda _: green)
     register.put(sites(register.dataset, condition=["poor"] * 60))
-    register.site.work()
+    work_in_batches(register.site)
     register.approve()
-    assert register.site.work()["failed"] == 1
+    assert work_in_batches(register.site)["failed"] == 1
     _assert_refused(register, "the care gate judged other bytes than the ones staged")
 
 
@@ -262,7 +263,7 @@ def test_an_exemption_publishes_everything_and_blocks_once_it_has_expired(
     given = exempt.grant_exemption(
         site.services, "heritage/sites", "", today + timedelta(days=1), register.private_key, "for the court"
     )
-    register.publish(sites(register.dataset))
+    register.publish(sites(register.dataset), Site.work)
     assert "site_id" in register.published().column_names
     assert register.published().column("site_id").to_pylist()[0] == "14XX00000"
     assert "map" not in materialized(register.dataset)[KEY]  # what may be withdrawn is not drawn
@@ -284,7 +285,7 @@ def test_an_exemption_publishes_everything_and_blocks_once_it_has_expired(
 
     _another_day(register, today + timedelta(days=2))
     register.put(sites(register.dataset, 61))
-    assert site.work()["failed"] == 1
+    assert work_in_batches(site)["failed"] == 1
     assert f"care: exemption {given.id} from policy heritage-sites@1 ran out on" in register.reason()
     assert site.fetch("SELECT revision FROM kfm.revisions") == [{"revision": 1}]
 
@@ -292,7 +293,7 @@ def test_an_exemption_publishes_everything_and_blocks_once_it_has_expired(
     assert site.services.store.exists(f"objects/sha256/{unmasked[:2]}/{unmasked}.parquet")
     exempt.end_exemption(site.services, given.id, register.private_key, "the case is over")
     _assert_withdrawn_for_other_versions_and_keys(register)
-    site.work()
+    work_in_batches(site)
     register.approve()
     (site.data / PROVENANCE_GRAPH).unlink()
     snapshot = _Interrupted(items_table, lambda: _publish_after_an_outage(site, monkeypatch, taken))
@@ -326,12 +327,12 @@ def _publish_after_an_outage(site: Site, monkeypatch: pytest.MonkeyPatch, taken:
     still contains the withdrawn one."""
     with monkeypatch.context() as patch:
         patch.setattr("kfm_pipelines.stages.publish.promote._document", _unavailable)
-        assert site.work()["published"] == 0
+        assert work_in_batches(site)["published"] == 0
     assert not (site.data / "catalog/heritage-sites/history" / KEY / "1.json").exists()
     assert not (site.data / TABLE).exists()
     (site.data / TABLE).write_bytes(taken)
     site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
-    assert site.work()["published"] == 1
+    assert work_in_batches(site)["published"] == 1
     assert list((site.data / TABLE).parent.glob("items.parquet*")) == []
     assert "items.parquet" not in (site.data / TABLE).with_name("collection.json").read_text()
 
@@ -398,7 +399,7 @@ def test_an_exemption_changed_in_the_database_does_not_count(register: Register)
     site.services.database.execute("ALTER TABLE kfm.exemptions DISABLE TRIGGER append_only")
     site.services.database.execute("UPDATE kfm.exemptions SET until = '2099-01-01'")
     register.put(sites(register.dataset))
-    assert site.work()["failed"] == 1
+    assert work_in_batches(site)["failed"] == 1
     _assert_refused(register, "is not what was signed")
 
 
@@ -408,7 +409,7 @@ def test_only_reviewers_see_what_an_exemption_would_publish(register: Register) 
         site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court"
     )
     register.put(sites(register.dataset))
-    site.work()
+    work_in_batches(site)
     with pytest.raises(ReviewRefused, match="it would go out unmasked; it takes a reviewer's --key to see it"):
         review_page(site.services, KEY, None)
     assert "14XX00000" in review_page(site.services, KEY, register.private_key)
@@ -421,12 +422,12 @@ def test_a_release_whose_exemption_ended_is_not_rolled_forward(register: Registe
         site.services, "heritage/sites", "", site.services.today(), register.private_key, "for the court"
     )
     register.put(sites(register.dataset))
-    site.work()
+    work_in_batches(site)
     register.approve()
     kill_worker(site, "after", "publish", KEY, 1)
     exempt.end_exemption(site.services, given.id, register.private_key, "not after all")
 
-    site.work()
+    work_in_batches(site)
 
     assert site.tree("catalog", "objects", "processed") == {}
     register.approve()
@@ -439,7 +440,7 @@ def test_an_intent_written_into_the_log_publishes_nothing(register: Register) ->
     """Write access to the log must not be enough to publish."""
     site = register.site
     register.put(sites(register.dataset))
-    site.work()
+    work_in_batches(site)
     site.services.database.execute(
         """
         INSERT INTO kfm.wal (key, txn, epoch, step, run_id, detail)
@@ -448,7 +449,7 @@ def test_an_intent_written_into_the_log_publishes_nothing(register: Register) ->
     )
     site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
 
-    site.work()
+    work_in_batches(site)
 
     assert site.tree("catalog", "objects", "processed") == {}
     assert register.waiting().txn == 2

@@ -13,6 +13,7 @@ from kfm_pipelines.errors import PolicyRefused, ReviewRefused, SignatureRefused
 from kfm_pipelines.gates import GATES
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines_tests.fixtures.care.register import KEY, Register, sites, with_reviewer
+from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
 pytestmark = pytest.mark.slow
@@ -36,7 +37,7 @@ def staged(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFa
 
 def stage(register: Register) -> str:
     register.put(sites(register.dataset))
-    register.site.work()
+    work_in_batches(register.site)
     return register.waiting().release_digest
 
 
@@ -47,7 +48,7 @@ def test_a_release_is_published_masked_and_labelled_after_its_approval_only(regi
     release = register.waiting().release
     review_page(site.services, KEY, register.private_key)
     register.approve()
-    assert site.work()["published"] == 1
+    assert work_in_batches(site)["published"] == 1
     [revision] = site.fetch("SELECT revision, content_hash, item_hash FROM kfm.revisions")
     assert revision == {"revision": 1, "content_hash": release["content_hash"], "item_hash": release["item_hash"]}
     assert site.tree("work") == {}
@@ -98,7 +99,7 @@ def test_the_run_succeeds_without_a_materialization(staged: Register) -> None:
 def test_a_rejected_release_fails_with_the_reason_and_leaves_nothing(register: Register) -> None:
     site = register.site
     register.put(sites(register.dataset))
-    site.work()
+    work_in_batches(site)
 
     register.reject("the nation has asked for time")
 
@@ -109,34 +110,34 @@ def test_a_rejected_release_fails_with_the_reason_and_leaves_nothing(register: R
     ]
     # The same bytes are rejected again without another review.
     site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
-    assert site.work()["failed"] == 1
+    assert work_in_batches(site)["failed"] == 1
     assert "refused by A reviewer" in register.reason()
 
 
 def test_changed_bytes_need_another_approval(register: Register) -> None:
     site = register.site
     register.put(sites(register.dataset))
-    site.work()
+    work_in_batches(site)
     first = register.waiting().release_digest
     register.approve()
     register.put(sites(register.dataset, condition=["poor"] * 60))
 
-    assert site.work()["published"] == 0
+    assert work_in_batches(site)["published"] == 0
     second = register.waiting().release_digest
     assert second != first
     with pytest.raises(ReviewRefused, match="awaits review, not"):
         decide.approve(site.services, KEY, first, register.private_key, "as before")
     register.approve()
-    assert site.work()["published"] == 1
+    assert work_in_batches(site)["published"] == 1
     assert set(register.published().column("condition").to_pylist()) <= {"poor", None}
 
 
 def test_a_later_event_replaces_what_awaits_review(register: Register) -> None:
     site = register.site
     register.put(sites(register.dataset))
-    site.work()
+    work_in_batches(site)
     register.put(sites(register.dataset, site_id=[f"14YY{number:05d}" for number in range(60)]), number=2)
-    site.work()
+    work_in_batches(site)
 
     assert register.waiting().txn == 2
     outcomes = site.fetch("SELECT txn, detail ->> 'reason' AS reason FROM kfm.wal WHERE step = 'fail'")
@@ -165,7 +166,7 @@ def test_nobody_else_can_decide_or_see_the_true_places(staged: Register) -> None
 
 def test_an_unsigned_decision_in_the_database_does_not_count(register: Register) -> None:
     register.put(sites(register.dataset))
-    register.site.work()
+    work_in_batches(register.site)
     digest = register.waiting().release_digest
     register.site.services.database.execute(
         """
@@ -183,7 +184,7 @@ def test_an_unsigned_decision_in_the_database_does_not_count(register: Register)
         },
     )
     register.site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
-    assert register.site.work()["failed"] == 1
+    assert work_in_batches(register.site)["failed"] == 1
     assert "does not belong to heritage-review-board" in register.reason()
     assert register.site.tree() == {}
 
@@ -191,7 +192,7 @@ def test_an_unsigned_decision_in_the_database_does_not_count(register: Register)
 def test_a_rejection_is_final_even_if_an_old_approval_is_written_again(register: Register) -> None:
     site = register.site
     register.put(sites(register.dataset))
-    site.work()
+    work_in_batches(site)
     digest = register.waiting().release_digest
     register.approve()
     decide.reject(site.services, KEY, digest, register.private_key, "we have thought again")
@@ -204,7 +205,7 @@ def test_a_rejection_is_final_even_if_an_old_approval_is_written_again(register:
         """
     )
     site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
-    site.work()
+    work_in_batches(site)
     assert register.reason() == f"care: {KEY}: refused by A reviewer of the tests: we have thought again"
     assert site.tree() == {}
 
@@ -212,10 +213,10 @@ def test_a_rejection_is_final_even_if_an_old_approval_is_written_again(register:
 def test_a_replaced_release_cannot_be_rejected(register: Register) -> None:
     site = register.site
     register.put(sites(register.dataset))
-    site.work()
+    work_in_batches(site)
     seen = register.waiting().release_digest
     register.put(sites(register.dataset, condition=["poor"] * 60))
-    site.work()
+    work_in_batches(site)
     newer = register.waiting().release_digest
     with pytest.raises(ReviewRefused, match="look at it first"):
         decide.reject(site.services, KEY, seen, register.private_key, "no")
@@ -225,7 +226,7 @@ def test_a_replaced_release_cannot_be_rejected(register: Register) -> None:
 def test_a_release_can_be_rejected_under_an_overdue_policy(register: Register) -> None:
     site = register.site
     register.put(sites(register.dataset))
-    site.work()
+    work_in_batches(site)
     site.services.cache.clear()
     object.__setattr__(site.services, "today", lambda: date(2027, 8, 1))
     digest = register.waiting().release_digest
@@ -261,7 +262,7 @@ def test_only_the_owner_can_read_restricted_files(staged: Register) -> None:
 def test_the_page_compares_with_the_last_release(register: Register) -> None:
     register.publish(sites(register.dataset))
     register.put(sites(register.dataset, 100))
-    register.site.work()
+    work_in_batches(register.site)
     assert register.waiting().release["revision"] == 2
     page = review_page(register.site.services, KEY, None)
     assert "first release" not in page.lower()

@@ -23,6 +23,7 @@ from kfm_pipelines.producer.samples.streamflow import streamflow_table
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines_tests.fixtures.forks.process import Forked
+from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
 from kfm_pipelines_tests.fixtures.sites.site import START, Put, Site, opened_site
 
 pytestmark = pytest.mark.slow
@@ -67,7 +68,7 @@ def bucket(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFa
         puts = _upload(site)
         messages = tuple(site.s3_message(put, sequencer=f"{number:016X}") for number, put in enumerate(puts))
         site.send_all(messages)
-        assert site.work() == {"keys": HOURS, "published": HOURS, "skipped": 0, "failed": 0}
+        assert work_in_batches(site) == {"keys": HOURS, "published": HOURS, "skipped": 0, "failed": 0}
         arriving = _as_the_world_delivers(site, puts, messages)
         resources = site.environment["KFM_RESOURCES"]
         return Bucket(postgres_url, site_template, resources, messages, arriving, site.tree(*PUBLISHED))
@@ -83,7 +84,7 @@ def site(bucket: Bucket, tmp_path: Path) -> Iterator[Site]:
 def test_any_order_gives_the_same_bytes(site: Site, bucket: Bucket) -> None:
     site.send_all(bucket.arriving)
 
-    assert site.work() == {"keys": HOURS, "published": HOURS, "skipped": 0, "failed": 0}
+    assert work_in_batches(site) == {"keys": HOURS, "published": HOURS, "skipped": 0, "failed": 0}
 
     assert site.tree(*PUBLISHED) == bucket.tree
     assert site.fetch("SELECT received FROM kfm.queue_totals") == [{"received": SENT}]
@@ -96,7 +97,7 @@ def test_working_in_between_ends_in_the_same_bytes(site: Site, bucket: Bucket) -
     chunk = len(of_the_day) // 4 + 1
     for start in range(0, len(of_the_day), chunk):
         site.send_all(of_the_day[start : start + chunk])
-        site.work()
+        work_in_batches(site)
 
     assert len(site.fetch("SELECT FROM kfm.revisions")) > 24
     assert _of_the_day(site.tree("catalog", "processed")) == _of_the_day(bucket.tree)

@@ -11,6 +11,7 @@ from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.inbox.record import BatchCounts
 from kfm_pipelines.producer.envelope import object_envelope
 from kfm_pipelines_tests.fixtures.events.messages import eventbridge
+from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
 from kfm_pipelines_tests.fixtures.sites.site import Put, Site
 
 OBJECTS = 1000
@@ -60,7 +61,7 @@ def test_fifty_deliveries_of_a_thousand_objects_are_a_thousand_effects(site: Sit
 
     assert (counts.received, counts.recorded, counts.refused) == (OBJECTS * DELIVERIES, OBJECTS, 0)
     assert counts.duplicates == len(storm) - OBJECTS
-    assert site.work() == {"keys": OBJECTS, "published": OBJECTS, "skipped": 0, "failed": 0}
+    assert work_in_batches(site) == {"keys": OBJECTS, "published": OBJECTS, "skipped": 0, "failed": 0}
     applied = site.fetch("SELECT key, count(*)::int AS n FROM kfm.wal WHERE step = 'commit' GROUP BY key")
     assert [row["n"] for row in applied] == [1] * OBJECTS
     assert len(site.tree("processed")) == OBJECTS

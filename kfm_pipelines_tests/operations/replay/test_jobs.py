@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import dagster as dg
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus
 from dagster._daemon.types import DaemonHeartbeat

@@ -18,6 +18,7 @@ from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.verdicts import latest_findings
 from kfm_pipelines.state.wal import Step
+from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
 from kfm_pipelines_tests.fixtures.scans import last_scan
 from kfm_pipelines_tests.fixtures.sites.published_site import (
     DROUGHT,
@@ -37,7 +38,7 @@ def site(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFact
     with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
         for hour in range(HOURS):
             opened.put(hour)
-        opened.work()
+        work_in_batches(opened)
         yield opened
 
 
@@ -165,7 +166,7 @@ def scanned_keys(site: Site, **how: Any) -> list[str]:
 def test_new_keys_are_scanned_first(site: Site) -> None:
     scanned(site)
     site.put(7)
-    site.work()
+    work_in_batches(site)
     found = scanned(site, run_id="new", limit=1)
     assert (found.keys, found.keys_left, found.errors) == (1, 0, 0)
     assert last_scan(site, "nightly", STREAMFLOW) == {
@@ -174,7 +175,7 @@ def test_new_keys_are_scanned_first(site: Site) -> None:
     assert site.key(7) not in scanned_keys(site, limit=1)
 
     site.put(7, streamflow_object(START + timedelta(hours=7), seed=5)[1])
-    site.work()
+    work_in_batches(site)
     assert revision_of(site, site.key(7)).revision == 2
     assert scanned_keys(site, limit=1) == [site.key(7)]
 
@@ -273,7 +274,7 @@ class PublishingStore:
         if self._key in path and not self.published:
             self.published = True
             self._site.put(0, streamflow_object(START, seed=5)[1])
-            self._site.work()
+            work_in_batches(self._site)
         return self._store.read(path)
 
 

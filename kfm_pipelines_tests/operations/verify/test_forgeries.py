@@ -24,6 +24,7 @@ from kfm_pipelines.operations.verify import Check, load_trust_root, verify_all, 
 from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines.stores.layout import Layout
+from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
 from kfm_pipelines_tests.fixtures.sites.site import START, opened_site
 
 ROOT = "catalog/catalog.json"
@@ -83,10 +84,10 @@ def published(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPat
     root = tmp_path_factory.mktemp("forged") / "site"
     with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
         opened.put()
-        opened.work()
+        work_in_batches(opened)
         shutil.copytree(opened.data, root / "earlier")
         opened.put(data=_less_a_row())
-        opened.work()
+        work_in_batches(opened)
         yield Copy(opened.data, signer_of(opened.services), opened.key())
 
 

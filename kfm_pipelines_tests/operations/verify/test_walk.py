@@ -30,6 +30,7 @@ from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines.stores.layout import public_key
 from kfm_pipelines_tests.fixtures.care.register import KEY as HERITAGE
 from kfm_pipelines_tests.fixtures.care.register import sites, with_reviewer
+from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
 from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
 
 NOBODY = Path("/nonexistent/signing.pem")
@@ -47,10 +48,10 @@ def site(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFact
         name, data = tribal_areas_object(START)
         s3_client().put_object(Bucket=opened.bucket, Key=name, Body=data)
         register.put(sites(register.dataset))
-        opened.work()
+        work_in_batches(opened)
         register.approve()
         opened.put(data=_less_a_row())
-        opened.work()
+        work_in_batches(opened)
         write_with_sidecar(opened.services, "catalog/usgs-streamflow/items.parquet", b"a snapshot")
         yield opened
 
