@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kfm_pipelines.console.output import console, json_option, progress, respond
+from kfm_pipelines.console.output import console, format_count, json_option, progress, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import MessageRefused
 from kfm_pipelines.events import normalise, resolve_event
@@ -145,5 +145,8 @@ def _read_text(path: Path) -> str:
 
 
 def _display_sent(sent: dict[str, object], as_json: bool) -> None:
-    summary = f"{sent['objects']} objects uploaded, {sent['messages']} messages sent in addition to S3's own"
+    summary = (
+        f"{format_count(sent['objects'], 'object')} uploaded, "
+        f"{format_count(sent['messages'], 'message')} sent in addition to S3's own"
+    )
     respond(sent, lambda: console.print(summary), as_json=as_json)
