@@ -144,7 +144,7 @@ def _read_text(path: Path) -> str:
         raise MessageRefused(f"{path.name} is not UTF-8 text, the only kind SNS and SQS accept") from None
 
 
-def _display_sent(sent: dict[str, object], as_json: bool) -> None:
+def _display_sent(sent: dict[str, Any], as_json: bool) -> None:
     summary = (
         f"{format_count(sent['objects'], 'object')} uploaded, "
         f"{format_count(sent['messages'], 'message')} sent in addition to S3's own"
