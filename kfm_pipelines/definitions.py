@@ -21,6 +21,7 @@ from kfm_pipelines.operations.replay.jobs import replay_sensor
 from kfm_pipelines.operations.retention.jobs import purge_job, purge_schedule
 from kfm_pipelines.operations.scans.jobs import scan_jobs, scan_schedules
 from kfm_pipelines.operations.status.gauges import emit_gauges
+from kfm_pipelines.orchestration.dagster_internals import fork_runs
 from kfm_pipelines.orchestration.names import group_of
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.tags import DATASET_TAG
@@ -81,4 +82,5 @@ def _load_published_table(resources: Path, dataset: Dataset) -> Table | None:
 
 @dg.definitions
 def defs() -> dg.Definitions:
+    fork_runs("kfm_pipelines.preload")
     return build_definitions()

@@ -78,6 +78,17 @@ def service_models() -> "Loader":
     return create_loader(os.environ.get("AWS_DATA_PATH"))
 
 
+def load_service_models(*services: Any) -> None:
+    """Reads the descriptions before this process forks, without credentials and without the network."""
+    from botocore.session import get_session
+
+    session = get_session({"profile": (None, None, None, None)})
+    session.register_component("data_loader", service_models())
+    session.set_credentials("none", "none")  # without any, botocore would ask the network for them
+    for service in services:
+        session.create_client(service, "us-east-1")
+
+
 def _client(service: Any) -> Any:
     """Reports a missing region, an unknown profile or a malformed endpoint, which are known before the first call."""
     import boto3

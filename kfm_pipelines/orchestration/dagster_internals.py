@@ -1,11 +1,17 @@
 """The only module that uses private names of Dagster. Its test pins the version they were checked with.
 
 There is no public equivalent: run tags have no constants, backfills cannot be created from Python, storages cannot be
-told to keep connections or schema lookups, and `context.add_asset_metadata` reads all partitions of the dataset for
-every key (44 ms a key with 200 partitions).
+told to keep connections or schema lookups, a code server cannot be told how to start runs, and
+`context.add_asset_metadata` reads all partitions of the dataset for every key (44 ms a key with 200 partitions).
 """
 
+import atexit
+import multiprocessing
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerProcess
 from typing import Any
 
 import dagster as dg
@@ -37,6 +43,7 @@ __all__ = [
     "are_daemons_healthy",
     "attach_partition_metadata",
     "cache_schema_lookups",
+    "fork_runs",
     "get_current_timestamp",
     "storage_engines",
 ]
@@ -57,6 +64,29 @@ def are_daemons_healthy(instance: dg.DagsterInstance, daemons: Sequence[str], he
 
     statuses = get_daemon_statuses(instance, daemons, ignore_errors=True, heartbeat_tolerance_seconds=heartbeat_seconds)
     return all(status.healthy for status in statuses.values())
+
+
+def fork_runs(preload: str) -> None:
+    """In a code server, forks the process of each run from one that has imported the module `preload`.
+
+    A new interpreter would import everything again. Dagster starts processes by the context named `spawn`.
+    """
+    if sys.argv[1:3] != ["api", "grpc"] or multiprocessing.parent_process() is not None:
+        return  # not a code server, or one of its runs
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads must not be forked
+    multiprocessing.set_forkserver_preload([preload])
+    multiprocessing.get_context("spawn").Process = _RunProcess  # type: ignore[assignment,misc]
+    forkserver.ensure_running()
+
+
+class _RunProcess(ForkServerProcess):
+    """Does at its end what an interpreter does, such as sending the last metrics; a forked process would not."""
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            atexit._run_exitfuncs()
 
 
 def cache_schema_lookups(storage: object) -> None:

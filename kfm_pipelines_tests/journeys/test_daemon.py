@@ -1,6 +1,8 @@
 """The real daemon and UI server, by the GraphQL calls that the browser makes."""
 
 import json
+import os
+import signal
 import urllib.request
 from itertools import pairwise
 from typing import Any
@@ -15,7 +17,7 @@ from kfm_pipelines.orchestration.names import STAGES
 from kfm_pipelines.telemetry.logs.configure import LOG_FILE
 from kfm_pipelines_tests.fixtures.aws.emulator import bodies, listening
 from kfm_pipelines_tests.fixtures.runs.dispatch import OTHER, declare, spoiled
-from kfm_pipelines_tests.fixtures.sites.processes import eventually
+from kfm_pipelines_tests.fixtures.sites.processes import eventually, forked_run_processes
 from kfm_pipelines_tests.fixtures.sites.site import Site
 from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of
 
@@ -91,6 +93,8 @@ def test_the_daemon_publishes_backfills_skip_and_serial_runs_never_overlap(site:
         published = "SELECT count(*) AS n FROM kfm.revisions"
         assert eventually(lambda: site.fetch(published) == [{"n": 4}], seconds=120)
 
+        [fork_server] = forked_run_processes()
+        os.kill(fork_server, signal.SIGKILL)  # the next run starts another one
         soil = site.key().replace("usgs-streamflow", "usda-soil")
         instance.add_dynamic_partitions("usda_soil", [soil])
         site.put(7)  # the sensor requests a run as well

@@ -1,10 +1,23 @@
-"""The installed Dagster is the version whose private names were checked."""
+"""The installed Dagster is the version whose private names were checked, and only a code server forks."""
 
+import multiprocessing
+import sys
 from importlib.metadata import version
+
+import pytest
+
+from kfm_pipelines.orchestration.dagster_internals import fork_runs
 
 CHECKED_WITH = "1.13.27"
 
 
 def test_dagster_is_the_version_whose_internals_were_checked() -> None:
-    """After an upgrade: run the tests of backfills, of the run queue and of published metadata, then change this."""
+    """After an upgrade: run the tests of backfills, the run queue, the daemon and published metadata, then this."""
     assert version("dagster") == CHECKED_WITH
+
+
+@pytest.mark.parametrize("command", [["dagster", "dev"], ["kfm", "work"], ["pytest"]])
+def test_only_a_code_server_forks_its_runs(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    monkeypatch.setattr(sys, "argv", command)
+    fork_runs("a.module.that.nobody.imports")
+    assert multiprocessing.get_context("spawn").Process.__name__ == "SpawnProcess"

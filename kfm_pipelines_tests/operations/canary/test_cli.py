@@ -5,13 +5,13 @@ import pytest
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
 from kfm_pipelines_tests.fixtures.runs.candidates import CANARY, candidate_file, declaration_path, try_candidate
 from kfm_pipelines_tests.fixtures.runs.replay import published_hours
-from kfm_pipelines_tests.fixtures.sites.in_process import Answer, run_kfm
+from kfm_pipelines_tests.fixtures.sites.command import CommandResult, run_kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 STREAMFLOW = "usgs/streamflow"
 
 
-def datasets(*arguments: str) -> Answer:
+def datasets(*arguments: str) -> CommandResult:
     return run_kfm("datasets", *arguments)
 
 

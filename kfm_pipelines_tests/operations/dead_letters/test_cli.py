@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from kfm_pipelines_tests.fixtures.runs.letters import messages_in, refusing, too_large, work_directly
-from kfm_pipelines_tests.fixtures.sites.command import kfm
-from kfm_pipelines_tests.fixtures.sites.in_process import Answer, run_kfm
+from kfm_pipelines_tests.fixtures.sites.command import CommandResult, kfm, run_kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 # A colour, a bell, the one-byte form of ESC [, a text that runs backwards, and what rich would take for markup.
@@ -15,7 +14,7 @@ HOSTILE = "\x1b[31mred \x07 \x9b31m \u202e [bold]loud[/bold] [/nothing] \\[/more
 HARMLESS = "[bold]loud[/bold] [/nothing] \\[/more] :key: \\"
 
 
-def dlq(*arguments: str) -> Answer:
+def dlq(*arguments: str) -> CommandResult:
     return run_kfm("dlq", *arguments)
 
 

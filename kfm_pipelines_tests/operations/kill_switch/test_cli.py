@@ -8,7 +8,7 @@ from kfm_pipelines.operations.doctor import diagnose
 from kfm_pipelines.operations.status.tables import datasets_overview
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines_tests.fixtures.runs.dispatch import make_due
-from kfm_pipelines_tests.fixtures.sites.in_process import run_kfm
+from kfm_pipelines_tests.fixtures.sites.command import run_kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 DATASET = "usgs/streamflow"

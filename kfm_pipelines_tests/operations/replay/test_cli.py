@@ -10,15 +10,14 @@ import pytest
 
 from kfm_pipelines_tests.fixtures.forks.process import Forked
 from kfm_pipelines_tests.fixtures.runs.replay import close_windows, finished, moves, outcomes, planned
-from kfm_pipelines_tests.fixtures.sites.command import RUN
-from kfm_pipelines_tests.fixtures.sites.in_process import Answer, run_kfm
+from kfm_pipelines_tests.fixtures.sites.command import RUN, CommandResult, run_kfm
 from kfm_pipelines_tests.fixtures.sites.processes import eventually
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 
 RANGE = ("--dataset", "usgs/streamflow", "--from", "2025-12-04", "--to", "2025-12-04T06:00Z")
 
 
-def replay(*arguments: str, code: int = 0) -> Answer:
+def replay(*arguments: str, code: int = 0) -> CommandResult:
     answer = run_kfm("replay", *arguments)
     assert answer.code == code, answer.err
     return answer
