@@ -10,6 +10,7 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations.kill_switch.switch import kill
 from kfm_pipelines.producer.samples.streamflow import streamflow_table
 from kfm_pipelines_tests.fixtures.care.register import sites, with_reviewer
+from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
 from kfm_pipelines_tests.fixtures.runs.dispatch import parquet, spoiled
 from kfm_pipelines_tests.fixtures.runs.replay import declare
 from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
@@ -46,7 +47,7 @@ def impatient(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site
 def test_a_healthy_site(site: Site, watch: Watch) -> None:
     for hour in range(NOW - 3, NOW + 1):
         site.put(hour)
-    assert site.work()["published"] == 4
+    assert work_in_batches(site)["published"] == 4
     watch.expect({1: [], 30: [], 150: []})
 
 
@@ -60,7 +61,7 @@ def test_duplicate_messages(site: Site, watch: Watch) -> None:
     put = site.put(NOW)
     site.drain()
     site.send_all([site.s3_message(put)] * 25)
-    site.work()
+    work_in_batches(site)
     watch.expect({15: [Fires("KfmDuplicateSpike", "ticket")]})
 
 
@@ -90,7 +91,7 @@ def test_a_key_that_exhausts_its_attempts(impatient: Site, tmp_path: Path) -> No
 def test_half_of_the_keys_fail(site: Site, watch: Watch) -> None:
     for hour in range(NOW - 21, NOW + 1):
         site.put(hour, spoiled(hour) if hour % 2 else None)
-    assert site.work()["failed"] == 11
+    assert work_in_batches(site)["failed"] == 11
     watch.expect({3: [FAST_BURN, GATE_RED, LETTERS_GROW], 20: [SLOW_BURN, GATE_RED]})
 
 
@@ -99,28 +100,28 @@ def test_everything_takes_an_hour(site: Site, watch: Watch) -> None:
         site.put(hour)
     site.drain()
     site.services.database.execute("UPDATE kfm.inbox SET sent_at = sent_at - interval '1 hour'")
-    assert site.work()["published"] == 22
+    assert work_in_batches(site)["published"] == 22
     watch.expect({3: [FAST_BURN], 20: [SLOW_BURN]})
 
 
 def test_a_publication_of_a_few_rows(site: Site, watch: Watch) -> None:
     put = site.put(NOW)
-    site.work()
+    work_in_batches(site)
     few = streamflow_table(START + timedelta(hours=NOW)).slice(0, 10)
     site.put(NOW, data=parquet(few), name=put.object_key.rsplit("/", 1)[1])
-    assert site.work()["published"] == 1
+    assert work_in_batches(site)["published"] == 1
     watch.expect({2: [Fires("KfmPublishAnomaly", "ticket")]})
 
 
 def test_a_stale_dataset(site: Site, watch: Watch) -> None:
     site.put(NOW)
-    site.work()
+    work_in_batches(site)
     watch.expect({170: [], 190: [STALE], 370: [STALE, VERY_STALE]})
 
 
 def test_a_watermark_that_stands_still(site: Site, watch: Watch) -> None:
     site.put(NOW - 48)
-    site.work()
+    work_in_batches(site)
     watch.expect({20: [], 40: [Fires("KfmWatermarkLags", "ticket")]})
 
 
@@ -131,7 +132,7 @@ def test_a_late_event_that_is_held(site: Site, tmp_path: Path) -> None:
     site.put(NOW - 9, data=parquet(readings.slice(0, 40)))
     for hour in range(NOW - 8, NOW + 1):
         site.put(hour)
-    site.work()
+    work_in_batches(site)
     site.put(NOW - 9, name="late.parquet", data=parquet(readings.slice(40)))
     site.drain()
     watch.expect({150: [], 27 * 60: [Fires("KfmLateEventsHeld", "ticket"), STALE, VERY_STALE]})
@@ -145,7 +146,7 @@ def test_a_dataset_that_is_killed(site: Site, watch: Watch) -> None:
 def test_a_revision_that_repeats_the_one_before(site: Site, watch: Watch) -> None:
     """With the trigger that would refuse it disabled."""
     site.put(NOW)
-    site.work()
+    work_in_batches(site)
     site.services.database.execute("ALTER TABLE kfm.revisions DISABLE TRIGGER USER")
     site.services.database.execute(
         """
@@ -159,7 +160,7 @@ def test_a_revision_that_repeats_the_one_before(site: Site, watch: Watch) -> Non
 
 def test_a_pipeline_that_stops_emitting(site: Site, watch: Watch) -> None:
     site.put(NOW)
-    site.work()
+    work_in_batches(site)
     watch.expect({8: [], 18: [Fires("KfmTelemetryMissing", "page")]}, silent=True)
 
 
