@@ -15,7 +15,7 @@ from kfm_pipelines.catalog.cli import catalog
 from kfm_pipelines.catalog.lineage.cli import lineage
 from kfm_pipelines.cli.datasets import datasets
 from kfm_pipelines.cli.demo import demo
-from kfm_pipelines.cli.session import open_services
+from kfm_pipelines.cli.session import open_services, use_running_stack
 from kfm_pipelines.cli.up import up
 from kfm_pipelines.console.session import Session
 from kfm_pipelines.dispatch.cli import drain, work
@@ -60,7 +60,7 @@ def kfm(context: click.Context) -> None:
     Without KFM_POSTGRES_URL and AWS_ENDPOINT_URL a command uses the embedded stack in .kfm: the one that `kfm up` runs,
     or its own while it runs.
     """
-    context.obj = Session(open_services, _definitions, _chores)
+    context.obj = Session(open_services, use_running_stack, _definitions, _chores)
 
 
 for command in (

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from kfm_pipelines.local.dagster import dagster_environment
 from kfm_pipelines.local.keys import care_environment
-from kfm_pipelines.local.stack import open_stack
+from kfm_pipelines.local.stack import open_stack, running_services
 from kfm_pipelines.services import Services, set_up
 from kfm_pipelines.settings import home_directory, load_settings
 from kfm_pipelines.telemetry.logs.configure import configure_logs
@@ -34,3 +34,8 @@ def open_services(*, prepared: bool = True) -> Iterator[Services]:
             yield services
         finally:
             services.close()
+
+
+def use_running_stack() -> None:
+    """Lets a command that only reads the store find it in the stack that `kfm up` runs."""
+    os.environ.update(running_services(home_directory(os.environ)))

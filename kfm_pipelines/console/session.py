@@ -22,6 +22,7 @@ class Session:
     """The object of the click context. Definitions and chores are functions because they import Dagster."""
 
     open_services: Callable[..., AbstractContextManager[Services]]  # (*, prepared=True)
+    use_running_stack: Callable[[], None]  # if there is one and the environment names no other
     definitions: "Callable[[Path], dg.Definitions]"
     chores: Callable[[], Any]
 

@@ -73,6 +73,13 @@ def open_stack(home: Path, environ: Mapping[str, str] | None = None) -> Iterator
         yield Stack(given | _environment(endpoints), owned)
 
 
+def running_services(home: Path, environ: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    """Returns variables for those services of this home's running stack that have no other address; starts nothing."""
+    missing = missing_services(os.environ if environ is None else environ)
+    running = {service: url for service, url in _read_endpoints(home).items() if accepts(urlsplit(url).port or 0)}
+    return _environment({service: url for service, url in running.items() if service in missing})
+
+
 def _environment(endpoints: Mapping[Service, str]) -> dict[str, str]:
     aws = {"AWS_ACCESS_KEY_ID": "embedded", "AWS_SECRET_ACCESS_KEY": "embedded", "AWS_DEFAULT_REGION": "us-east-1"}
     return {service.value: url for service, url in endpoints.items()} | (aws if Service.AWS in endpoints else {})

@@ -12,6 +12,7 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations.scans.extents import recompute_extent
 from kfm_pipelines.operations.scans.nightly import nightly_scan
 from kfm_pipelines.operations.scans.weekly import deep_scan
+from kfm_pipelines_tests.fixtures.sites.command import run_kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
 NOBODYS = f"objects/sha256/00/{'0' * 64}.json"
@@ -47,6 +48,8 @@ def test_keys_are_published_to_a_bucket(stack: Stack, site_template: str, tmp_pa
 
         site.send(site.auto_update_message(put))
         assert site.work() == {"keys": 1, "published": 0, "skipped": 1, "failed": 0}
+
+        assert run_kfm("verify", "--all", "--json").json["ok"]
 
         before = store.paths("objects")
         store.write(NOBODYS, b"{}")

@@ -11,14 +11,14 @@ import psycopg
 import pytest
 
 from kfm_pipelines.errors import SettingsInvalid
-from kfm_pipelines.local.stack import Service, Stack, missing_services, open_stack
+from kfm_pipelines.local.stack import Service, Stack, missing_services, open_stack, running_services
 from kfm_pipelines_tests.fixtures.sites.processes import descendants, eventually, mentioning, next_line, running, script
 
 BOTH = frozenset(Service)
 
 OPENER = """
 import sys, pathlib
-from kfm_pipelines.local.stack import open_stack
+from kfm_pipelines.local.stack import open_stack, running_services
 with open_stack(pathlib.Path(sys.argv[1]), environ={}) as stack:
     print(stack.owned, stack.environment["KFM_POSTGRES_URL"], stack.environment["AWS_ENDPOINT_URL"], flush=True)
     sys.stdin.readline() if len(sys.argv) < 3 else __import__("time").sleep(float(sys.argv[2]))
@@ -83,8 +83,12 @@ def test_the_owner_starts_and_stops_it_and_others_join(home: Path) -> None:
         assert joiner.wait(10) == 0
         with psycopg.connect(stack.environment["KFM_POSTGRES_URL"]) as connection:
             assert connection.execute("SELECT current_database()").fetchone() == ("kfm",)
+        assert {**running_services(home, environ={}), "KFM_HOME": str(home)} == stack.environment
+        assert "AWS_ENDPOINT_URL" not in running_services(home, environ={"AWS_ENDPOINT_URL": "http://elsewhere"})
+        assert "AWS_ACCESS_KEY_ID" not in running_services(home, environ={"KFM_AWS": "real"})
     assert not mentioning(home)
     assert not (home / "stack.json").exists()
+    assert running_services(home, environ={}) == {}
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import click
 
 from kfm_pipelines.console.options import StorableText
 from kfm_pipelines.console.output import console, json_option, print_table, progress, respond
+from kfm_pipelines.console.session import current_session
 from kfm_pipelines.operations.verify import (
     Check,
     TrustRoot,
@@ -55,6 +56,8 @@ def verify(key: str | None, everything: bool, store_url: str | None, public_key:
     if everything == (key is not None):
         raise click.UsageError("give a KEY, or --all")
     settings = _load_settings(store_url, public_key)
+    if store_url is None and settings.store_url.startswith("s3:"):
+        current_session().use_running_stack()
     store = open_store(settings.store_url)
     trust = load_trust_root(store, settings.signing_key, settings.verify_key)
     if key is not None:
