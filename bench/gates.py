@@ -84,7 +84,7 @@ def _publish(
     spent: dict[str, float] = {}
     started = time.perf_counter()
     with _clocked(spent, *WHOLE), _clocked(spent, *TABLE_GATES), _clocked(spent, *RELEASE_GATES):
-        through_all_stages(Batch(services, dataset, f"bench {start}"), services, dataset, row["key"])
+        through_all_stages(Batch(services, dataset, f"bench {start}"), row["key"])
     return time.perf_counter() - started, spent
 
 

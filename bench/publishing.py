@@ -65,7 +65,7 @@ def _known(services: Services, keys: list[str]) -> int:
 
 def _seconds(services: Services, dataset: Dataset, key: str) -> float:
     started = time.perf_counter()
-    through_all_stages(Batch(services, dataset, f"bench {key}"), services, dataset, key)
+    through_all_stages(Batch(services, dataset, f"bench {key}"), key)
     if problems := refresh_stale_collections(services):
         raise SystemExit(problems[0])
     return time.perf_counter() - started

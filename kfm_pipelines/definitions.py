@@ -11,7 +11,7 @@ from kfm_pipelines.catalog.jobs import provenance_job, provenance_schedule, snap
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset, load_datasets
 from kfm_pipelines.dispatch.alerts import failure_sensor
-from kfm_pipelines.dispatch.chores import Chores
+from kfm_pipelines.dispatch.dispatch import Chores
 from kfm_pipelines.dispatch.sensor import ingest_sensor
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.canary.jobs import canary_assets
@@ -27,7 +27,6 @@ from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.settings import resources_directory
 from kfm_pipelines.stages.assets.assets import dataset_assets
-from kfm_pipelines.stages.assets.io_manager import ParquetHandoffs
 from kfm_pipelines.stages.publish.release import complete_visible_publications
 from kfm_pipelines.watermarks.jobs import late_lane_job, late_lane_schedule
 
@@ -42,7 +41,6 @@ def build_definitions(resources: Path | None = None) -> dg.Definitions:
     """Builds all definitions from the declarations, without network or database."""
     folder = resources or resources_directory()
     datasets = load_datasets(folder)
-    services = ServicesResource()
     jobs = [
         dg.define_asset_job(
             group_of(dataset),
@@ -66,8 +64,8 @@ def build_definitions(resources: Path | None = None) -> dg.Definitions:
             failure_sensor([*(job.name for job in jobs), *(job.name for job in others)]),
         ],
         schedules=[purge_schedule, provenance_schedule, *scan_schedules, snapshot_schedule, late_lane_schedule],
-        resources={"services": services, "handoffs": ParquetHandoffs(services=services)},
-        # Five short steps over one batch: a process for each would cost more than the work.
+        resources={"services": ServicesResource()},
+        # Five short steps over one batch, which hand their tables on in memory.
         executor=dg.in_process_executor,
     )
 

@@ -12,32 +12,13 @@ from kfm_pipelines.catalog.trust.environment import sbom
 
 # Imported by the stages when they need them. Great Expectations is left out: few datasets need it, and it is large.
 MODULES = (
-    "boto3.session",
-    "botocore.handlers",
-    "cyclonedx.output.json",
-    "dagster._grpc.impl",
-    "dagster_postgres",
-    "fsspec.implementations.local",
-    "h3",
-    "jsonschema",
-    "jsonschema_rs",
-    "matplotlib.backends.backend_agg",
-    "matplotlib.figure",
-    "opentelemetry.exporter.otlp.json.file",
-    "opentelemetry.sdk.metrics.export",
-    "opentelemetry.sdk.trace.export",
-    "pandas",
-    "psycopg2.extras",
-    "psycopg_pool",
-    "pyarrow.parquet",
-    "pystac.validation",
-    "s3transfer.manager",
-    "securesystemslib.signer",
-    "shapely",
-    "upath",
+    "boto3.session", "botocore.handlers", "cyclonedx.output.json", "dagster._grpc.impl", "dagster_postgres",
+    "fsspec.implementations.local", "h3", "jsonschema", "jsonschema_rs", "matplotlib.backends.backend_agg",
+    "matplotlib.figure", "opentelemetry.exporter.otlp.json.file", "opentelemetry.sdk.metrics.export",
+    "opentelemetry.sdk.trace.export", "pandas", "psycopg2.extras", "psycopg_pool", "pyarrow.parquet",
+    "pystac.validation", "s3transfer.manager", "securesystemslib.signer", "shapely", "upath",
     "kfm_pipelines.definitions",
-)
-
+)  # fmt: skip
 
 for _name in MODULES:
     try:

@@ -13,7 +13,7 @@ from kfm_pipelines.declarations.dataset import Datasets, load_datasets
 from kfm_pipelines.retry_policy import RetryPolicy
 from kfm_pipelines.settings import Settings
 from kfm_pipelines.state.database import Database, is_current, migrate
-from kfm_pipelines.stores import Store, open_store
+from kfm_pipelines.stores import WorkStore, open_store
 from kfm_pipelines.telemetry.process import Telemetry, open_telemetry
 
 Loaded = TypeVar("Loaded")
@@ -45,8 +45,8 @@ class Services:
         return open_telemetry(self.settings)
 
     @cached_property
-    def store(self) -> Store:
-        return open_store(self.settings.store_url)
+    def store(self) -> WorkStore:
+        return WorkStore(open_store(self.settings.store_url))
 
     @cached_property
     def queue(self) -> Queue:

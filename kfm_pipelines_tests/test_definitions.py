@@ -201,12 +201,6 @@ def test_what_is_published_is_looked_at_by_the_clock(definitions: dg.Definitions
     assert all(definitions.resolve_job_def(one.job_name).description for one in schedules)
 
 
-def test_only_compute_and_mask_hand_anything_on(definitions: dg.Definitions) -> None:
-    assets = {stage: definitions.resolve_assets_def(dg.AssetKey(["usgs", "streamflow", stage])) for stage in STAGES}
-    managers = {stage: asset.op.output_def_named("result").io_manager_key for stage, asset in assets.items()}
-    assert [stage for stage, manager in managers.items() if manager == "handoffs"] == ["compute", "mask"]
-
-
 def test_loading_the_definitions_needs_no_network_no_settings_and_no_heavy_library() -> None:
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("KFM_", "AWS_", "DAGSTER_"))}
     result = subprocess.run(

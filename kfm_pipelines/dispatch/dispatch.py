@@ -3,7 +3,7 @@
 Nothing is requested for a killed dataset; its keys stay due.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -12,6 +12,7 @@ import dagster as dg
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.dispatch import tables
 from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, FairScheduler, PlannedRun, RunCapacity, plan_runs
+from kfm_pipelines.inbox.drain import DrainResult
 from kfm_pipelines.orchestration import dagster_internals as internals
 from kfm_pipelines.orchestration.names import STAGES, asset_key, group_of, limit_tags, pool_of
 from kfm_pipelines.orchestration.tags import DATASET_TAG
@@ -25,6 +26,26 @@ from kfm_pipelines.state.wal import Outcome, last_entries_of_run
 LOST_AFTER_SECONDS = 60
 # Long enough for a slow start before the first claim and for the last events after the last key.
 SILENT_AFTER = timedelta(minutes=5)
+
+
+Chore = Callable[[Services], Sequence[str]]  # returns problems
+
+
+@dataclass(frozen=True, slots=True)
+class Chores:
+    """What a tick does besides draining the queues and requesting runs; `definitions.py` lists it. `with_queues` is
+    skipped while the queues are unreachable; `gauges` ends the tick."""
+
+    with_queues: tuple[Chore, ...]
+    always: tuple[Chore, ...]
+    gauges: Callable[..., object]  # (services, *, at_once=False)
+
+    def run_after_drain(self, services: Services, drained: DrainResult) -> list[str]:
+        chores = () if drained.unreachable else self.with_queues
+        return [problem for chore in chores for problem in chore(services)]
+
+    def run_always(self, services: Services) -> list[str]:
+        return [problem for chore in self.always for problem in chore(services)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from kfm_pipelines.console.output import format_count
-from kfm_pipelines.dispatch.chores import Chores
-from kfm_pipelines.dispatch.dispatch import RunRequests, dispatch, reap
+from kfm_pipelines.dispatch.dispatch import Chores, RunRequests, dispatch, reap
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.inbox.drain import drain_all
 from kfm_pipelines.inbox.record import BatchCounts

@@ -10,7 +10,7 @@ import dagster as dg
 from kfm_pipelines.care.review.tables import pending_reviews
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.dispatch import dispatch
-from kfm_pipelines.dispatch.chores import Chores
+from kfm_pipelines.dispatch.dispatch import Chores
 from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, NON_URGENT_INTERVAL, FairScheduler, PlannedRun, RunCapacity
 from kfm_pipelines.dispatch.tables import recent_dispatches, seconds_until_due
 from kfm_pipelines.inbox.drain import MAX_DRAIN_SECONDS, drain_all

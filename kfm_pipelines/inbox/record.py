@@ -127,7 +127,7 @@ def archive_events(services: Services, key: str, *, recheck_store: bool = False)
     `recheck_store` also those marked as archived that are missing: the store may be another one, or have lost them."""
     rows = services.database.fetch(
         """
-        SELECT identity, body FROM kfm.inbox
+        SELECT identity, body, archived_at FROM kfm.inbox
         WHERE key IN (%(key)s, (SELECT inputs_from FROM kfm.keys WHERE key = %(key)s))
           AND (archived_at IS NULL OR %(again)s) ORDER BY identity
         """,
@@ -135,7 +135,7 @@ def archive_events(services: Services, key: str, *, recheck_store: bool = False)
     )
     for row in rows:
         path = archived_event(row["identity"])
-        if not services.store.exists(path):
+        if row["archived_at"] is None or not services.store.exists(path):
             services.store.write(path, row["body"].encode())
     if rows:
         services.database.execute(

@@ -1,7 +1,7 @@
 """A batch: one run's work on many keys of one dataset, stage by stage, each key in its own transaction.
 
-A key that fails, has nothing new, or belongs to another worker drops out; the others continue. The state of each key
-is in the database, so every stage can run in a separate process.
+A key that fails, has nothing new, or belongs to another worker drops out; the others continue. All stages of a run are
+in one process, which holds the tables between them; the state of each key is in the database.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,6 +10,7 @@ from functools import cache, cached_property, partial
 from typing import Any
 
 from kfm_pipelines.care.review.decide import is_approved
+from kfm_pipelines.catalog.documents import sha256
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.emit import metered_span, record_lost_costs
 from kfm_pipelines.errors import KfmError
@@ -23,8 +24,7 @@ from kfm_pipelines.stages.compute.table import compute
 from kfm_pipelines.stages.config.changes import refuse_laxer_policy
 from kfm_pipelines.stages.config.key_config import KeyConfigs
 from kfm_pipelines.stages.failure import FailureHandler
-from kfm_pipelines.stages.handoff import Handoff, HandoffStream, KeyVerdict
-from kfm_pipelines.stages.mask import audit_entry, mask_handoff, masking_audit_entry
+from kfm_pipelines.stages.mask import audit_entry, mask_computed, masking_audit_entry
 from kfm_pipelines.stages.previews import BatchPreviews, CarePreview
 from kfm_pipelines.stages.publish import release
 from kfm_pipelines.stages.reproduce import declaration_digest
@@ -33,7 +33,7 @@ from kfm_pipelines.stages.telemetry.spans import StageTelemetry
 from kfm_pipelines.stages.trigger import EVENT_TRIGGER, RunTrigger, is_reproduction, refused_keys
 from kfm_pipelines.stages.validate.release_gates import judge_release
 from kfm_pipelines.stages.validate.report import quarantine_files, write_validation_report
-from kfm_pipelines.stages.validate.table_gates import judge_table, refusal_of
+from kfm_pipelines.stages.validate.table_gates import KeyVerdict, judge_table, refusal_of
 from kfm_pipelines.state import kill_switch, transactions
 from kfm_pipelines.state.audit import Action
 from kfm_pipelines.state.keys import Claim, Claims, keys_in_review, source_of_key
@@ -70,9 +70,10 @@ class Batch:
         self.notes = self._failures.notes  # why a key dropped out in this stage
         self.awaiting_review: set[str] = set()
 
-    def compute(self, keys: Sequence[str]) -> HandoffStream:
+    def compute(self, keys: Sequence[str]) -> None:
         """Claims each key, finishes or undoes what a predecessor left, and computes a table from its objects."""
         fetches = FetchCounts()
+        self._store.recheck_shared()
         with self._stage_scope():
             self._stage_telemetry.load_origins(keys)
             self._stage_telemetry.begin_traces(keys)
@@ -91,45 +92,46 @@ class Batch:
                     config = self._configs.for_key(key)
                     with metered_span(self._services, "transform"):
                         computed = write_parquet(compute(config.dataset, prepared.objects))
-                    yield Handoff.from_bytes(claim, computed)
+                    self._store.write(self._layout.computed_table(key, claim.epoch), computed)
                     detail = {**prepared.as_detail(), **config.as_detail(key)}
                     transactions.advance(self.database, claim, Step.COMPUTE, detail)
         count_fetches(self.database, self._dataset.dataset, fetches)
         self._outcomes.emit_fetches(fetches)
 
-    def mask(self, handoffs: Iterable[Handoff]) -> HandoffStream:
+    def mask(self, keys: Iterable[str]) -> None:
         """Applies the dataset's policy; from here on the bytes are those that will be published."""
         with self._stage_scope():
-            for handoff in handoffs:
-                with self._failures.guard(handoff.claim, "mask"):
-                    config = self._configs.for_key(handoff.claim.key)
-                    dataset, rules = config.dataset, config.rules(handoff.claim.key)
-                    outcome = mask_handoff(self._services, dataset, rules, handoff)
+            for claim in self._load_held_claims(keys):
+                with self._failures.guard(claim, "mask"):
+                    config = self._configs.for_key(claim.key)
+                    dataset, rules = config.dataset, config.rules(claim.key)
+                    outcome = mask_computed(self._services, dataset, rules, claim)
                     data = write_published(outcome.table, rules.published_table(dataset))
-                    result = Handoff.from_bytes(handoff.claim, data)
-                    yield result
+                    self._store.write(self._layout.masked_table(claim.key, claim.epoch), data)
+                    content_hash = sha256(data)
                     detail = {
                         "policy": rules.policy.name,
                         "exemption": rules.exemption.id if rules.exemption else None,
                         "rows": outcome.table.num_rows,
                         "measures": dict(outcome.measures),
-                        "content_hash": result.content_hash,
+                        "content_hash": content_hash,
                     }
-                    audited = masking_audit_entry(dataset, handoff.claim, rules, result.content_hash, outcome)
-                    transactions.advance(self.database, handoff.claim, Step.MASK, detail, audit_entry=audited)
+                    audited = masking_audit_entry(dataset, claim, rules, content_hash, outcome)
+                    transactions.advance(self.database, claim, Step.MASK, detail, audit_entry=audited)
 
-    def validate(self, handoffs: Iterable[Handoff]) -> list[KeyVerdict]:
+    def validate(self, keys: Iterable[str]) -> list[KeyVerdict]:
         """Runs the table gates. If a key is red, the blocking check stops the run, so green keys are handed back."""
         key_verdicts: list[KeyVerdict] = []
         with self._stage_scope():
-            for handoff in handoffs:
-                with self._failures.guard(handoff.claim, "validate"):
-                    config = self._configs.for_key(handoff.claim.key)
-                    rules = config.rules(handoff.claim.key)
-                    verdicts = judge_table(self._services, config.dataset, rules, config.approved, handoff)
-                    self._collect_verdicts(handoff.claim, verdicts, key_verdicts)
-                    detail = {"gates": list(TABLE_GATES), "content_hash": handoff.content_hash}
-                    transactions.advance(self.database, handoff.claim, Step.VALIDATE, detail)
+            for claim in self._load_held_claims(keys):
+                with self._failures.guard(claim, "validate"):
+                    config = self._configs.for_key(claim.key)
+                    data = self._store.read(self._layout.masked_table(claim.key, claim.epoch))
+                    rules = config.rules(claim.key)
+                    verdicts = judge_table(self._services, config.dataset, rules, config.approved, claim, data)
+                    self._collect_verdicts(claim, verdicts, key_verdicts)
+                    detail = {"gates": list(TABLE_GATES), "content_hash": sha256(data)}
+                    transactions.advance(self.database, claim, Step.VALIDATE, detail)
             self._hand_back_if_red(key_verdicts, "validate")
         return key_verdicts
 
@@ -218,7 +220,8 @@ class Batch:
                 self.notes[key] = "an interrupted publication was completed"
                 self._outcomes.emit_applied(claim, intent.detail, txn=intent.txn)
                 return None
-            clear_work(self._store, self._layout, key)
+            if claim.epoch > 1:
+                clear_work(self._store, self._layout, key)
             return claim
         return None
 
@@ -248,8 +251,11 @@ class Batch:
         governance = self._configs.for_key(claim.key).governance
         if is_approved(governance.oversight, claim.key, staged.digest):
             return False
+        for path in (self._layout.computed_table, self._layout.staged_data):  # what a reviewer sees
+            self._store.keep(path(claim.key, claim.epoch))
         entry = audit_entry(Action.REVIEW_ASKED, self._dataset, claim, governance.policy, staged.digest, {})
         transactions.await_review(self.database, claim, staged.digest, entry)
+        self._store.forget_work(self._layout, claim.key)
         self.notes[claim.key] = "awaiting review"
         self._outcomes.emit_unpublished(claim, AWAITING)
         return True

@@ -13,7 +13,6 @@ from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.errors import PolicyRefused
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.handoff import Handoff
 from kfm_pipelines.stages.validate.table_gates import judge_before_masking
 from kfm_pipelines.state.audit import Action, AuditEntry
 from kfm_pipelines.state.keys import Claim
@@ -64,13 +63,16 @@ def audit_entry(
     return AuditEntry(action, actor, dataset.dataset, policy.name, claim.key, claim.epoch, digest, detail)
 
 
-def mask_handoff(services: Services, dataset: Dataset, rules: KeyRules, handoff: Handoff) -> MaskResult:
-    table = read_parquet(handoff.data, handoff.claim.key)
+def mask_computed(services: Services, dataset: Dataset, rules: KeyRules, claim: Claim) -> MaskResult:
+    """Masks the table that `compute` has left for this claim."""
+    layout = Layout(dataset.pipeline)
+    data = services.store.read(layout.computed_table(claim.key, claim.epoch))
+    table = read_parquet(data, claim.key)
     if not rules.masks:
         return MaskResult(table)
-    judge_before_masking(services, dataset, handoff, table)
+    judge_before_masking(services, dataset, claim, data, table)
     outcome = mask(table, dataset, rules.policy, rules.secret)
     if outcome.crosswalk is not None:
-        path = Layout(dataset.pipeline).crosswalk(handoff.claim.key, handoff.claim.epoch)
+        path = layout.crosswalk(claim.key, claim.epoch)
         services.store.write(path, write_parquet(outcome.crosswalk))
     return outcome

@@ -1,7 +1,7 @@
-"""A store on a file system that has hard links and atomic rename.
+"""A store on a Linux file system that has hard links, atomic rename and files without a name.
 
-Temporary files are inside the work folders, which are removed when the key's transaction ends, or next to a document
-that its one writer will write again. So a kill at any point leaves nothing behind for good.
+A temporary file has no name, or is next to a document that its one writer will write again. So a kill at any point
+leaves nothing behind for good.
 """
 
 import fcntl
@@ -59,35 +59,35 @@ class FileStore:
             partial.replace(target)
             _sync_folder(target.parent)
 
-    def copy_once(self, source: str, target: str) -> None:
-        with _translate_os_errors(target):
-            # Read-only, because the stable name will be another link to the same bytes.
-            self._require_file(source).chmod(0o444)
+    def create(self, path: str, data: bytes) -> None:
+        with _translate_os_errors(path):
+            target = self._ensure_folder(path)
             try:
-                os.link(self._resolve(source), self._ensure_folder(target))
+                _create_file(target, data)
             except FileExistsError:
-                if self.digest(source) != self.digest(target):
-                    raise IntegrityBroken(f"{target} contains bytes that do not match its name") from None
-            _sync_folder(self._resolve(target).parent)
+                if self.digest(path) != hashlib.sha256(data).hexdigest():
+                    raise IntegrityBroken(f"{path} contains bytes that do not match its name") from None
+            _sync_folder(target.parent)
 
     def replace(self, source: str, target: str) -> None:
         # A second name for the same bytes, moved over the target in one step.
         with _translate_os_errors(target):
-            second = self._resolve(source + ".link")
+            final = self._ensure_folder(target)
+            second = final.with_name(final.name + ".link")
             second.unlink(missing_ok=True)
             os.link(self._require_file(source), second)
-            second.replace(self._ensure_folder(target))
-            _sync_folder(self._resolve(target).parent)
+            second.replace(final)
+            second.unlink(missing_ok=True)  # renaming does nothing if both are the same file already
+            _sync_folder(final.parent)
 
-    def swap(self, source: str, target: str, expected: str | None) -> None:
-        self._require_file(source)
-        with _lock_folder(self._ensure_folder(target).parent):
-            present = self.digest(target)
-            if present == self.digest(source):
+    def swap(self, path: str, data: bytes, expected: str | None) -> None:
+        with _lock_folder(self._ensure_folder(path).parent):
+            present = self.digest(path)
+            if present == hashlib.sha256(data).hexdigest():
                 return
             if present != expected:
-                raise PointerMoved(f"{target} was changed by another writer in the meantime")
-            self.replace(source, target)
+                raise PointerMoved(f"{path} was changed by another writer in the meantime")
+            self.write(path, data)
 
     def remove(self, prefix: str) -> None:
         shutil.rmtree(self._resolve(prefix), onerror=_ignore_missing)
@@ -152,6 +152,20 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _create_file(target: Path, data: bytes) -> None:
+    """Creates a read-only file that has all its bytes as soon as it has a name. Before, it ends with this process."""
+    descriptors = os.open("/proc/self/fd", os.O_RDONLY)
+    try:
+        with os.fdopen(os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o444), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            # With a folder's descriptor, `os.link` follows the symbolic link that /proc has for the file.
+            os.link(str(file.fileno()), target, src_dir_fd=descriptors)
+    finally:
+        os.close(descriptors)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -10,6 +10,7 @@ from kfm_pipelines.errors import ObjectMissing
 RESTRICTED = "work/restricted"
 MASKED = "work/masked"
 STAGED = "work/staged"
+STAGED_DATA, STAGED_ITEM = "data.parquet", "item.json"
 TIERS = (RESTRICTED, MASKED, STAGED)
 # Every pipeline has a dash in its name, so none is called red, shadow, keys or unrouted.
 REFUSED = f"{RESTRICTED}/red"
@@ -41,15 +42,15 @@ class Store(Protocol):
     def write(self, path: str, data: bytes) -> None:
         """Writes bytes to `path`, of which the caller must be the only writer at the time."""
 
-    def copy_once(self, source: str, target: str) -> None:
-        """Copies `source` to the content-addressed name `target`, once and for ever."""
+    def create(self, path: str, data: bytes) -> None:
+        """Writes bytes to the content-addressed name `path`, once and for ever."""
 
     def replace(self, source: str, target: str) -> None:
-        """Replaces the bytes at `target` with those at `source`."""
+        """Replaces the bytes at `target` with those at the content-addressed name `source`."""
 
-    def swap(self, source: str, target: str, expected: str | None) -> None:
-        """Replaces `target` if it still has the digest `expected` (None: does not exist) or already has the bytes of
-        `source`. Raises PointerMoved otherwise."""
+    def swap(self, path: str, data: bytes, expected: str | None) -> None:
+        """Replaces the bytes at `path` if they still have the digest `expected` (None: there are none) or are these
+        already. Raises PointerMoved otherwise."""
 
     def remove(self, prefix: str) -> None:
         """Removes everything under the folder `prefix`, if anything."""
@@ -102,10 +103,10 @@ class Layout:
         return f"{MASKED}/{self.pipeline}/{key}/{epoch}/table.parquet"
 
     def staged_data(self, key: str, epoch: int) -> str:
-        return self.staged_document(key, epoch, "data.parquet")
+        return self.staged_document(key, epoch, STAGED_DATA)
 
     def staged_item(self, key: str, epoch: int) -> str:
-        return self.staged_document(key, epoch, "item.json")
+        return self.staged_document(key, epoch, STAGED_ITEM)
 
     def staged_document(self, key: str, epoch: int, name: str) -> str:
         return f"{STAGED}/{self.pipeline}/{key}/{epoch}/{name}"

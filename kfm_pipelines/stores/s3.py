@@ -68,16 +68,15 @@ class S3Store:
         with translate_aws_errors(f"writing {path}"):
             self._put(path, data)
 
-    def copy_once(self, source: str, target: str) -> None:
-        data = self.read(source)
-        for _ in _tries(target):
-            if self._put_if(target, data, None):
+    def create(self, path: str, data: bytes) -> None:
+        for _ in _tries(path):
+            if self._put_if(path, data, None):
                 return
-            present = self.digest(target)
+            present = self.digest(path)
             if present == hashlib.sha256(data).hexdigest():
                 return
             if present is not None:
-                raise IntegrityBroken(f"{target} contains bytes that do not match its name")
+                raise IntegrityBroken(f"{path} contains bytes that do not match its name")
 
     def replace(self, source: str, target: str) -> None:
         with translate_aws_errors(f"copying {source} to {target}"):
@@ -87,18 +86,18 @@ class S3Store:
                 CopySource={"Bucket": self._bucket, "Key": self._name(source)},
             )
 
-    def swap(self, source: str, target: str, expected: str | None) -> None:
-        new = self.read(source)
-        for _ in _tries(target):
+    def swap(self, path: str, data: bytes, expected: str | None) -> None:
+        for attempt in _tries(path):
             present, etag = None, None
-            with suppress(ObjectMissing):
-                data, etag = self._get(target)
-                present = hashlib.sha256(data).hexdigest()
-            if present == hashlib.sha256(new).hexdigest():
+            if attempt or expected is not None:  # else the condition of the write tells whether there is nothing
+                with suppress(ObjectMissing):
+                    found, etag = self._get(path)
+                    present = hashlib.sha256(found).hexdigest()
+            if present == hashlib.sha256(data).hexdigest():
                 return
             if present != expected:
-                raise PointerMoved(f"{target} was changed by another writer in the meantime")
-            if self._put_if(target, new, etag):
+                raise PointerMoved(f"{path} was changed by another writer in the meantime")
+            if self._put_if(path, data, etag):
                 return
 
     def remove(self, prefix: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 
 from kfm_pipelines.definitions import build_definitions
-from kfm_pipelines.dispatch.chores import Chores
+from kfm_pipelines.dispatch.dispatch import Chores
 from kfm_pipelines.dispatch.worker import work
 from kfm_pipelines.settings import PACKAGE
 from kfm_pipelines_tests.fixtures.sites.site import Site

@@ -22,6 +22,7 @@ from kfm_pipelines.operations.dead_letters.tables import LetterFilter
 from kfm_pipelines.producer.samples import tribal_areas_object
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.state import kill_switch
+from kfm_pipelines.stores import WorkStore
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.fixtures.care.register import sites, with_reviewer
 from kfm_pipelines_tests.fixtures.runs.batches import ManualRun, publish_due
@@ -88,9 +89,9 @@ def test_killed_during_stage_nothing_is_published_until_unkill(
         site.put(hour)
     name, data = tribal_areas_object(START)
     s3_client().put_object(Bucket=site.bucket, Key=name, Body=data)
-    staging = doing_once(lambda: kill(site), f"staged/usgs-streamflow/{site.key(0)}", FileStore.write)
+    staging = doing_once(lambda: kill(site), f"staged/usgs-streamflow/{site.key(0)}", WorkStore.write)
     with monkeypatch.context() as patch:
-        patch.setattr(FileStore, "write", staging)
+        patch.setattr(WorkStore, "write", staging)
         counts = site.work()  # which ends, though two keys are due
 
     assert counts == {"keys": 1, "published": 1, "skipped": 0, "failed": 0}
@@ -125,7 +126,8 @@ def test_killed_between_stage_and_publish(site: Site) -> None:
     # No intent was written that must not be carried out.
     assert site.fetch("SELECT FROM kfm.wal WHERE step = 'publish'") == []
     again = Batch(site.services, site.dataset, "another-run")
-    assert list(again.compute([run.key])) == []
+    again.compute([run.key])
+    assert again.held_claims([run.key]) == []
     assert again.notes == run.batch.notes
     assert_waiting(site, run.key)
 
@@ -172,7 +174,7 @@ def test_a_publication_killed_during_its_upload_is_completed_after_unkill(
             while not kill_switch.killed_datasets(site.services.database):
                 assert time.monotonic() < deadline
 
-        patch.setattr(FileStore, "copy_once", doing_once(kill_meanwhile, run.key, FileStore.copy_once))
+        patch.setattr(FileStore, "create", doing_once(kill_meanwhile, "objects/", FileStore.create))
         assert run.batch.publish([run.key]) == {}
 
     assert site.work()["keys"] == 0

@@ -12,7 +12,7 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.state import database
 from kfm_pipelines.state.database import LOCK_SECONDS
 from kfm_pipelines.state.keys import Claims
-from kfm_pipelines.stores.files import FileStore
+from kfm_pipelines.stores import WorkStore
 from kfm_pipelines_tests.fixtures.runs.batches import applied, publish_due
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
@@ -36,30 +36,30 @@ def test_a_key_locked_by_a_hanging_worker_is_an_error_after_seconds(
             site.drain()
 
 
-TIERS = ("work/restricted", "work/masked", "work/staged")
+PLACES = ("work/restricted", "work/masked", "work/staged", "catalog")
 
 
 @pytest.mark.slow
 def test_a_failed_write_affects_one_key_only(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writes of three keys fail once, each in another tier; the fourth key is not affected."""
-    for hour in range(4):
+    """The writes of four keys fail once, each in another place; the fifth key is not affected."""
+    for hour in range(5):
         site.put(hour)
-    failing = {f"{tier}/usgs-streamflow/{site.key(hour)}" for hour, tier in enumerate(TIERS, 1)}
-    write = FileStore.write
+    failing = {(place, site.key(hour)) for hour, place in enumerate(PLACES, 1)}
+    write = WorkStore.write
 
-    def failing_once(store: FileStore, path: str, data: bytes) -> None:
-        for place in [place for place in failing if path.startswith(place)]:
-            failing.remove(place)
+    def failing_once(store: WorkStore, path: str, data: bytes) -> None:
+        for place, key in [one for one in failing if path.startswith(one[0]) and one[1] in path]:
+            failing.remove((place, key))
             raise OSError(28, "No space left on device")
         write(store, path, data)
 
-    monkeypatch.setattr(FileStore, "write", failing_once)
+    monkeypatch.setattr(WorkStore, "write", failing_once)
 
-    assert site.work() == {"keys": 4, "published": 4, "skipped": 0, "failed": 0}
+    assert site.work() == {"keys": 5, "published": 5, "skipped": 0, "failed": 0}
 
     assert failing == set()
     runs = site.fetch("SELECT key, count(DISTINCT run_id) AS runs FROM kfm.wal GROUP BY key ORDER BY key")
-    assert [row["runs"] for row in runs] == [1, 2, 2, 2]
+    assert [row["runs"] for row in runs] == [1, 2, 2, 2, 2]
     assert site.tree("work") == {}
 
 

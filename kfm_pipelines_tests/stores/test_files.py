@@ -29,10 +29,10 @@ def test_a_path_that_leads_out_of_the_store_is_refused(store: FileStore, tmp_pat
         lambda: store.read(path),
         lambda: store.digest(path),
         lambda: store.write(path, b""),
-        lambda: store.copy_once("a/x", path),
-        lambda: store.copy_once(path, "a/y"),
+        lambda: store.create(path, b""),
         lambda: store.replace("a/x", path),
-        lambda: store.swap("a/x", path, None),
+        lambda: store.replace(path, "a/y"),
+        lambda: store.swap(path, b"", None),
         lambda: store.remove(path),
         lambda: store.paths(path),
     ):
@@ -64,29 +64,28 @@ def test_the_work_tier_is_closed_also_when_something_is_kept_there_first(store: 
 
 
 def test_kept_bytes_are_read_only_under_every_name(store: FileStore, tmp_path: Path) -> None:
-    store.write("work/staged/data", b"data")
-    store.copy_once("work/staged/data", "objects/data")
-    store.replace("work/staged/data", "processed/data")
+    store.create("objects/data", b"data")
+    store.replace("objects/data", "processed/data")
     kept, known = tmp_path / "store/objects/data", tmp_path / "store/processed/data"
     assert mode(kept) == mode(known) == 0o444
     assert kept.samefile(known)
 
 
 def test_a_stop_in_the_middle_leaves_nothing_that_stays(store: FileStore, tmp_path: Path) -> None:
-    store.write("work/staged/one", b"new")
-    (tmp_path / "store/work/staged/one.link").write_bytes(b"left by a predecessor")
-    (tmp_path / "store/work/staged/one.part").write_bytes(b"half")
-    store.write("work/staged/one", b"newer")
-    store.replace("work/staged/one", "processed/one")
-    assert store.read("processed/one") == b"newer"
-    assert store.paths("work") == ["work/staged/one"]
+    store.create("objects/one", b"one")
+    store.write("processed/one", b"old")
+    (tmp_path / "store/processed/one.link").write_bytes(b"left by a predecessor")
+    (tmp_path / "store/processed/two.part").write_bytes(b"half")
+    store.replace("objects/one", "processed/one")
+    store.write("processed/two", b"two")
+    assert (store.read("processed/one"), store.read("processed/two")) == (b"one", b"two")
+    assert store.paths("processed") == ["processed/one", "processed/two"]
 
 
 def test_a_refused_swap_lets_go_of_its_lock(store: FileStore, tmp_path: Path) -> None:
-    store.write("work/item", b"new")
     store.write("catalog/item", b"old")
     with pytest.raises(PointerMoved):
-        store.swap("work/item", "catalog/item", None)
+        store.swap("catalog/item", b"new", None)
 
     folder = os.open(tmp_path / "store/catalog", os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,10 +17,10 @@ SOURCE, TARGET = "work/staged/one", "catalog/item.json"
 # What each action calls S3 for, and how many versions of the target there are when it has had one effect.
 ACTIONS: Mapping[str, tuple[Callable[[Store], None], str, int]] = {
     "write": (lambda store: store.write(TARGET, NEW), "PutObject", 1),
-    "keep": (lambda store: store.copy_once(SOURCE, TARGET), "PutObject", 1),
+    "keep": (lambda store: store.create(TARGET, NEW), "PutObject", 1),
     "replace": (lambda store: store.replace(SOURCE, TARGET), "CopyObject", 1),
-    "swap from nothing": (lambda store: store.swap(SOURCE, TARGET, None), "PutObject", 1),
-    "swap": (lambda store: store.swap(SOURCE, TARGET, hashlib.sha256(OLD).hexdigest()), "PutObject", 2),
+    "swap from nothing": (lambda store: store.swap(TARGET, NEW, None), "PutObject", 1),
+    "swap": (lambda store: store.swap(TARGET, NEW, hashlib.sha256(OLD).hexdigest()), "PutObject", 2),
 }
 CONDITIONAL = ("keep", "swap from nothing", "swap")
 

@@ -15,7 +15,7 @@ from kfm_pipelines.catalog.collections.pages import StalePage, Summary
 from kfm_pipelines.catalog.dcat import Series, catalog_dcat, page_dcat
 from kfm_pipelines.catalog.documents import PROFILE_FILE, profile_bytes
 from kfm_pipelines.catalog.stac import collection as stac
-from kfm_pipelines.catalog.trust.signer import write_sealed
+from kfm_pipelines.catalog.trust.signer import update_sealed
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.quality import GATES
 from kfm_pipelines.errors import KfmError
@@ -75,8 +75,8 @@ def _write_pages(
         document = stac.page_document(dataset.pipeline, page, below, [item.key for item in items])
         summaries[page] = pages.summarise_items(items)
         if (series := _series(services, dataset, summaries[page])) is not None:  # None for a page of pages
-            write_sealed(services, layout.page_dcat(page), page_dcat(series, page, items))
-        write_sealed(services, layout.page(page), document)
+            update_sealed(services, layout.page_dcat(page), page_dcat(series, page, items))
+        update_sealed(services, layout.page(page), document)
     return {page: summaries[page] for page in names}
 
 
@@ -96,7 +96,7 @@ def _write_collection(
         keys_with_errors=pages.count_keys_with_errors(connection, dataset.dataset),
         has_snapshot=tables.has_snapshot(connection, dataset.dataset, tables.ITEMS_SNAPSHOT),
     )
-    write_sealed(services, Layout(dataset.pipeline).collection(), stac.collection_document(dataset, facts))
+    update_sealed(services, Layout(dataset.pipeline).collection(), stac.collection_document(dataset, facts))
     return True
 
 
@@ -104,7 +104,7 @@ def _write_root(services: Services, connection: Connection, dataset: Dataset, to
     tables.lock_root(connection)
     written = tables.written_collections(connection, dataset.dataset)
     described = [services.datasets[name] for name in written if name in services.datasets]
-    write_sealed(services, catalog_document(PROFILE_FILE), profile_bytes())
+    update_sealed(services, catalog_document(PROFILE_FILE), profile_bytes())
     published = []
     for one in described:
         is_taken = tables.has_snapshot(connection, one.dataset, tables.ITEMS_SNAPSHOT)
@@ -113,8 +113,8 @@ def _write_root(services: Services, connection: Connection, dataset: Dataset, to
         summary = total if own else pages.recorded_summary(connection, one.dataset, ())
         if (series := _series(services, one, summary, address)) is not None:
             published.append(series)
-    write_sealed(services, DCAT_CATALOG, catalog_dcat(published))
-    write_sealed(services, ROOT_CATALOG, stac.root_document(described))
+    update_sealed(services, DCAT_CATALOG, catalog_dcat(published))
+    update_sealed(services, ROOT_CATALOG, stac.root_document(described))
 
 
 def _series(services: Services, dataset: Dataset, total: Summary, snapshot: str | None = None) -> Series | None:

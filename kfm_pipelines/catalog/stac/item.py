@@ -5,7 +5,15 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from kfm_pipelines.catalog.documents import PROFILE, checksum, stac_bytes
-from kfm_pipelines.catalog.facts import ATTESTATION, MANIFEST, CareFacts, DocumentFacts, ReleaseFacts, StorageFacts
+from kfm_pipelines.catalog.facts import (
+    ATTESTATION,
+    MANIFEST,
+    SBOM,
+    CareFacts,
+    DocumentFacts,
+    ReleaseFacts,
+    StorageFacts,
+)
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.identity import BBox
@@ -24,7 +32,6 @@ ROOT_TITLE = "Kansas Frontier Matrix"
 PROVENANCE_TITLE = "What was done to the data under its policy (PROV-O)"
 STORE = "store"  # name of the one storage scheme
 REFERENCE_SYSTEM = "EPSG:4326"  # of every published table; the schema gate checks it
-SBOM = "sbom.json"
 # The records of a revision: name, title and media type of their assets.
 RECORDS: Mapping[str, tuple[str, str, str]] = {
     MANIFEST: ("manifest", "What it was made from, by which software, under which rules", JSON),

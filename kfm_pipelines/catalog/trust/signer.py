@@ -146,6 +146,12 @@ def open_sealed(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[
 
 
 def write_sealed(services: Services, path: str, document: bytes) -> None:
+    _announce_key(services, path)
+    services.store.write(path, seal_document(path, document, signer_of(services)))
+
+
+def update_sealed(services: Services, path: str, document: bytes) -> None:
+    """Writes a document that is often the same as before, if it changed."""
     _write_if_changed(services, path, seal_document(path, document, signer_of(services)))
 
 
@@ -153,7 +159,7 @@ def write_with_sidecar(services: Services, path: str, data: bytes) -> None:
     """Writes a file that cannot carry a seal, and its sidecar."""
     _write_if_changed(services, path, data)
     sidecar = {"kind": "kfm-seal", "version": 1, "path": path, "sha256": sha256(data), "size": len(data)}
-    write_sealed(services, path + SIDECAR, document_bytes(sidecar))
+    update_sealed(services, path + SIDECAR, document_bytes(sidecar))
 
 
 def _bytes_to_sign(path: str, content: Mapping[str, Any]) -> bytes:
@@ -161,22 +167,16 @@ def _bytes_to_sign(path: str, content: Mapping[str, Any]) -> bytes:
 
 
 def _write_if_changed(services: Services, path: str, data: bytes) -> None:
-    if path.startswith(f"{CATALOG}/"):
-        _write_public_key(services)
+    _announce_key(services, path)
     if services.store.digest(path) != sha256(data):
         services.store.write(path, data)
 
 
-def _write_public_key(services: Services) -> None:
-    """Publishes the key before the first seal that needs it."""
-    public = signer_of(services).public
-    path = public_key(public.key_id)
-
-    def announce() -> None:
-        if not services.store.exists(path):
-            services.store.write(path, public.pem)
-
-    services.load_once(("public key", path), announce)
+def _announce_key(services: Services, path: str) -> None:
+    """Publishes the key before the first seal in the catalog that needs it."""
+    if path.startswith(f"{CATALOG}/"):
+        public = signer_of(services).public
+        services.store.create_shared(public_key(public.key_id), public.pem)
 
 
 def _create_key(path: Path) -> None:

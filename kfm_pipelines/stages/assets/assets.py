@@ -16,9 +16,7 @@ from kfm_pipelines.orchestration.names import STAGES, asset_key, column_schema, 
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.assets import run_metadata
-from kfm_pipelines.stages.assets.io_manager import Handoffs
 from kfm_pipelines.stages.batch import Batch
-from kfm_pipelines.stages.handoff import HandoffStream
 from kfm_pipelines.stages.telemetry.spans import begin_run_metering, emit_run_end
 from kfm_pipelines.stages.trigger import RunTrigger
 
@@ -36,15 +34,15 @@ def _compute(dataset: Dataset) -> dg.AssetsDefinition:
         "compute",
         "The objects of one window, checked against what their events promised, as one table. Restricted.",
         kinds={"s3", "parquet"},
-        has_handoff=True,
     )
-    def compute(context: dg.AssetExecutionContext, services: ServicesResource) -> Handoffs:
+    def compute(context: dg.AssetExecutionContext, services: ServicesResource) -> None:
         # Whether Dagster started this process for one run, from its code server or on a separate machine.
         own_process = multiprocessing.parent_process() is not None or "execute_run" in sys.argv
         begin_run_metering(services.open(), context.run.run_id, own_process=own_process)
         send_run_event(services.open(), dataset, context.run.run_id, "START")
         batch = _batch(context, services, dataset)
-        return Handoffs(_log_notes_after(context, batch, batch.compute(context.partition_keys)))
+        batch.compute(context.partition_keys)
+        _log_dropped_keys(context, batch)
 
     return compute
 
@@ -55,12 +53,12 @@ def _mask(dataset: Dataset) -> dg.AssetsDefinition:
         "mask",
         f"The table after masking policy '{dataset.policy}'. From here on the bytes are the ones published.",
         kinds={"parquet"},
-        ins={"computed": dg.AssetIn(asset_key(dataset, "compute"))},
-        has_handoff=True,
+        deps=[asset_key(dataset, "compute")],
     )
-    def mask(context: dg.AssetExecutionContext, services: ServicesResource, computed: Handoffs) -> Handoffs:
+    def mask(context: dg.AssetExecutionContext, services: ServicesResource) -> None:
         batch = _batch(context, services, dataset)
-        return Handoffs(_log_notes_after(context, batch, batch.mask(computed)))
+        batch.mask(context.partition_keys)
+        _log_dropped_keys(context, batch)
 
     return mask
 
@@ -71,14 +69,12 @@ def _validate(dataset: Dataset) -> dg.AssetsDefinition:
         "validate",
         "Every gate's verdict on every key's table, recorded with the digest of the bytes it judged.",
         kinds={"parquet"},
-        ins={"masked": dg.AssetIn(asset_key(dataset, "mask"))},
+        deps=[asset_key(dataset, "mask")],
         check_specs=_checks(dataset, "validate", TABLE_GATES),
     )
-    def validate(
-        context: dg.AssetExecutionContext, services: ServicesResource, masked: Handoffs
-    ) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    def validate(context: dg.AssetExecutionContext, services: ServicesResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
         batch = _batch(context, services, dataset)
-        key_verdicts = batch.validate(masked)
+        key_verdicts = batch.validate(context.partition_keys)
         run_metadata.log_notes(context, batch)
         return dg.MaterializeResult(
             metadata={"keys_judged": len({one.key for one in key_verdicts})},
@@ -143,7 +139,6 @@ def stage_asset(
     description: str,
     *,
     kinds: set[str],
-    has_handoff: bool = False,
     metadata: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
@@ -165,7 +160,6 @@ def stage_asset(
             "policy": dataset.policy,
             **(metadata or {}),
         },
-        io_manager_key="handoffs" if has_handoff else None,
         hooks=run_hooks(dataset, stage),
         **options,
     )
@@ -178,9 +172,7 @@ def _checks(dataset: Dataset, stage: str, gates: Sequence[str]) -> list[dg.Asset
     return [dg.AssetCheckSpec(gate, asset=key, blocking=True, description=f"{gate} gate. {stops}") for gate in gates]
 
 
-def _log_notes_after(context: dg.AssetExecutionContext, batch: Batch, handoffs: HandoffStream) -> HandoffStream:
-    """Yields the hand-offs, then logs why the other keys dropped out."""
-    yield from handoffs
+def _log_dropped_keys(context: dg.AssetExecutionContext, batch: Batch) -> None:
     run_metadata.log_notes(context, batch)
     run_metadata.stop_if_all_failed(context, batch)
 

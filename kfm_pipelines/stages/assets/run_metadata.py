@@ -11,7 +11,7 @@ from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.orchestration.dagster_internals import attach_partition_metadata
 from kfm_pipelines.orchestration.names import column_schema, image_metadata, location_metadata
 from kfm_pipelines.stages.batch import Batch
-from kfm_pipelines.stages.handoff import KeyVerdict
+from kfm_pipelines.stages.validate.table_gates import KeyVerdict
 from kfm_pipelines.state.wal import Entry, Outcome, last_entries_of_run
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.text import truncate_line

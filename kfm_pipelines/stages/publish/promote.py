@@ -1,19 +1,22 @@
 """Makes a staged release visible to readers: immutable files first, then one pointer, then the key's history.
 
-Everything here runs under the key's lock and can be repeated from any point until it is done. Each revision in the
-history is a document of its own, so a publication writes only its own, the one before it and the list. Withdrawn
-revisions are removed, because they would reveal what is masked again.
+Everything here runs under the key's lock. What comes before the swap needs the process that staged the release: after
+its end the release is made again. What follows can be repeated by anyone from any point until it is done. Each
+revision in the history is a document of its own, so a publication writes only its own, the one before it and the list.
+Withdrawn revisions are removed, because they would reveal what is masked again.
 """
 
 import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from kfm_pipelines.catalog.facts import MANIFEST, DocumentFacts
-from kfm_pipelines.catalog.stac.item import RECORDS, SBOM, history_document, revision_document, superseded_document
+from kfm_pipelines.catalog.documents import sha256
+from kfm_pipelines.catalog.facts import MANIFEST, SBOM, DocumentFacts
+from kfm_pipelines.catalog.stac.item import RECORDS, history_document, revision_document, superseded_document
 from kfm_pipelines.catalog.trust.signer import SIDECAR, open_sealed, write_sealed
 from kfm_pipelines.catalog.trust.trust_root import load_trust_root
 from kfm_pipelines.declarations.dataset import Dataset
@@ -21,61 +24,46 @@ from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, SignatureRefuse
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.stages.publish.tables import Publication
-from kfm_pipelines.stores import Layout, Store, read_if_exists
-from kfm_pipelines.stores.layout import PROVENANCE_GRAPH, clear_work
+from kfm_pipelines.stores import Layout, Store, WorkStore
+from kfm_pipelines.stores.layout import PROVENANCE_GRAPH, STAGED_DATA, STAGED_ITEM
 
 log = logging.getLogger(__name__)
 
 
-def verify_staged(store: Store, layout: Layout, release: Release, txn: int) -> None:
-    """Raises IntegrityBroken unless the staging tier holds exactly what was staged."""
-    documents = {
-        layout.staged_document(release.key, txn, name): digest
-        for name, digest in {**release.documents, **release.records}.items()
-    }
-    for path, digest in {
-        layout.staged_data(release.key, txn): release.content_hash,
-        layout.staged_item(release.key, txn): release.item_hash,
-        **documents,
-    }.items():
-        if store.digest(path) != digest:
-            raise IntegrityBroken(f"{release.key}: {path.rsplit('/', 1)[-1]} is not what was staged")
+def read_staged(store: WorkStore, layout: Layout, release: Release, txn: int) -> dict[str, bytes]:
+    """Returns the staged files by name. Raises IntegrityBroken unless this process holds exactly what was staged."""
+    digests = {STAGED_DATA: release.content_hash, STAGED_ITEM: release.item_hash}
+    digests |= {**release.documents, **release.records, **release.shared}
+    staged = {}
+    for name, digest in digests.items():
+        data = store.read_local(layout.staged_document(release.key, txn, name))
+        if data is None or sha256(data) != digest:
+            raise IntegrityBroken(f"{release.key}: {name} is not what was staged")
+        staged[name] = data
+    return staged
 
 
 def promote(
-    store: Store, layout: Layout, release: Release, txn: int, *, before_swap: Callable[[], None] = lambda: None
+    store: WorkStore,
+    layout: Layout,
+    release: Release,
+    txn: int,
+    *,
+    visible: bool = False,
+    before_swap: Callable[[], None] = lambda: None,
 ) -> None:
-    """Publishes the release, then clears the key's work folders.
-
-    Each part checks whether it is already done, because a predecessor may have been stopped anywhere; the staged files
-    stay complete until the last part begins. `before_swap` is the last chance to refuse.
-    """
-    data = layout.staged_data(release.key, txn)
-    parts = {data: layout.content(release.content_hash)}
-    for name, digest in {**release.documents, **release.records}.items():
-        parts[layout.staged_document(release.key, txn, name)] = layout.document(digest)
-    missing = {staged: kept for staged, kept in parts.items() if not store.exists(kept)}
-    if missing:
-        verify_staged(store, layout, release, txn)
-    for staged, kept in missing.items():
-        store.copy_once(staged, kept)
-    for name, path in release.shared_paths(layout).items():
-        if not store.exists(path):
-            _keep_shared(store, layout.staged_document(release.key, txn, name), path, release.shared[name])
-    if store.digest(layout.item(release.key)) != release.item_hash:
-        verify_staged(store, layout, release, txn)
+    """Publishes the release. If readers see it already, because a predecessor was stopped after the swap, only what
+    follows is repeated. `before_swap` is the last chance to refuse."""
+    if not visible:
+        staged = read_staged(store, layout, release, txn)
+        store.create(layout.content(release.content_hash), staged[STAGED_DATA])
+        for name, digest in {**release.documents, **release.records}.items():
+            store.create(layout.document(digest), staged[name])
+        for name, path in release.shared_paths(layout).items():
+            store.create_shared(path, staged[name])
         before_swap()
-        store.swap(layout.staged_item(release.key, txn), layout.item(release.key), release.expected_item)
-    if store.digest(layout.processed_data(release.key)) != release.content_hash:
-        store.replace(data, layout.processed_data(release.key))
-    clear_work(store, layout, release.key)
-
-
-def _keep_shared(store: Store, staged: str, path: str, digest: str) -> None:
-    """A shared file is not staged if it was published already; then it has been removed since."""
-    if store.digest(staged) != digest:
-        raise IntegrityBroken(f"{path} is gone, and {staged.rsplit('/', 1)[-1]} is not staged")
-    store.copy_once(staged, path)
+        store.swap(layout.item(release.key), staged[STAGED_ITEM], release.expected_item)
+    store.replace(layout.content(release.content_hash), layout.processed_data(release.key))
 
 
 def write_history(
@@ -86,15 +74,16 @@ def write_history(
     publication withdraws."""
     store, layout, key = services.store, Layout(dataset.pipeline), release.key
     _withdraw(store, layout, key, publication, withdrawn)
-    earlier = [revision for revision in _revisions(store, layout, key) if revision < release.revision]
+    is_first = release.revision == 1
+    earlier = [] if is_first else [one for one in _revisions(store, layout, key) if one < release.revision]
     before, replaced = _last_verified(services, layout, key, earlier)
     published = publication.intended_at(release.revision, txn)
-    document = _document(services, layout, release, published, before)
+    document = _document(services, layout, release, published, before, txn)
     write_sealed(services, layout.revision(key, release.revision), document)
     if before is not None and replaced is not None:
         write_sealed(services, layout.revision(key, before), superseded_document(replaced, release.revision))
     write_sealed(services, layout.history(key), history_document(dataset.pipeline, key, [*earlier, release.revision]))
-    known = publication.earlier_revisions(release.revision, withdrawn) if release.revision > 1 else []
+    known = [] if is_first else publication.earlier_revisions(release.revision, withdrawn)
     return [revision for revision in known if revision not in earlier]
 
 
@@ -107,7 +96,8 @@ def write_current_if_missing(services: Services, dataset: Dataset, release: Rele
     old = Release.from_values(current.detail)
     if store.exists(layout.revision(key, old.revision)) or store.digest(layout.item(key)) != old.item_hash:
         return
-    write_sealed(services, layout.revision(key, old.revision), _document(services, layout, old, current.at, None))
+    document = _document(services, layout, old, current.at, None)
+    write_sealed(services, layout.revision(key, old.revision), document)
 
 
 def _last_verified(
@@ -154,30 +144,28 @@ def _withdraw(store: Store, layout: Layout, key: str, publication: Publication, 
         publication.forget_graph()
 
 
-def _document(services: Services, layout: Layout, release: Release, published: datetime, before: int | None) -> bytes:
-    item = json.loads(services.store.read(layout.item(release.key)))
+def _document(
+    services: Services, layout: Layout, release: Release, published: datetime, before: int | None, txn: int = 0
+) -> bytes:
+    """`txn` is the transaction in which this process staged the release, if it did; else its files are read again."""
+
+    def read(name: str, path: str) -> bytes:
+        local = services.store.read_local(layout.staged_document(release.key, txn, name))
+        return services.store.read(path) if local is None else local
+
+    records = {}
+    for name, digest in release.records.items():
+        if name in RECORDS:
+            data = read(name, layout.document(digest))
+            records[name] = _facts(layout, digest, data)
+            if name == MANIFEST:  # it names the list of software
+                sbom = json.loads(data)["environment"]["sbom"]["sha256"]
+                with suppress(ObjectMissing):
+                    records[SBOM] = _facts(layout, sbom, read(SBOM, layout.document(sbom)))
     epoch = services.settings.source_date_epoch
     at = published if epoch is None else datetime.fromtimestamp(epoch, UTC)
-    records = _records(services.store, layout, release.records)
+    item = json.loads(read(STAGED_ITEM, layout.item(release.key)))
     return revision_document(item, release.revision, at, records, before)
-
-
-def _records(store: Store, layout: Layout, digests: Mapping[str, str]) -> dict[str, DocumentFacts]:
-    """Describes the revision's records, and the list of software that its manifest names."""
-    records = {}
-    for name, digest in digests.items():
-        if name in RECORDS:
-            data = store.read(layout.document(digest))
-            records[name] = _facts(layout, digest, data)
-            if name == MANIFEST:
-                sbom = json.loads(data)["environment"]["sbom"]["sha256"]
-                records |= _facts_if_present(store, layout, SBOM, sbom)
-    return records
-
-
-def _facts_if_present(store: Store, layout: Layout, name: str, digest: str) -> dict[str, DocumentFacts]:
-    data = read_if_exists(store, layout.document(digest))
-    return {} if data is None else {name: _facts(layout, digest, data)}
 
 
 def _facts(layout: Layout, digest: str, data: bytes) -> DocumentFacts:

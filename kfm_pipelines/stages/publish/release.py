@@ -27,7 +27,7 @@ from kfm_pipelines.errors import (
 )
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.publish.promote import promote, verify_staged, write_current_if_missing, write_history
+from kfm_pipelines.stages.publish.promote import promote, read_staged, write_current_if_missing, write_history
 from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, care_facts, stage
 from kfm_pipelines.stages.publish.tables import open_publication
 from kfm_pipelines.stages.validate.report import remove_replaced
@@ -77,7 +77,7 @@ def publish(services: Services, dataset: Dataset, claim: Claim, governance: Gove
     """Publishes the staged release if the recorded verdicts and reviews allow exactly these bytes."""
     release = staged_release(services.database, claim)
     _refuse_unless_allowed(services.database, claim, governance, release, claim.epoch)
-    verify_staged(services.store, Layout(dataset.pipeline), release, claim.epoch)
+    read_staged(services.store, Layout(dataset.pipeline), release, claim.epoch)
     # Checked again under the lock; here it only avoids writing an intent that must not be carried out.
     with services.database.transaction() as connection:
         kill_switch.refuse_if_killed(connection, dataset.dataset)
@@ -164,10 +164,11 @@ def _refuse_unless_allowed(
 def _complete(services: Services, dataset: Dataset, claim: Claim, release: Release, txn: int, *, visible: bool) -> None:
     with open_publication(services.database, claim, dataset.dataset, visible=visible) as locked:
         write_current_if_missing(services, dataset, release, locked)
-        promote(services.store, Layout(dataset.pipeline), release, txn, before_swap=locked.refuse_if_killed)
+        layout = Layout(dataset.pipeline)
+        promote(services.store, layout, release, txn, visible=visible, before_swap=locked.refuse_if_killed)
         withdrawn = locked.withdrawn_contents(release.content_hash)
         for content_hash in withdrawn:
-            services.store.discard(Layout(dataset.pipeline).content(content_hash))
+            services.store.discard(layout.content(content_hash))
         lost = write_history(services, dataset, release, txn, locked, withdrawn)
         locked.commit(
             Revision.from_values(asdict(release), txn=txn, run_id=claim.owner),
@@ -176,6 +177,7 @@ def _complete(services: Services, dataset: Dataset, claim: Claim, release: Relea
             txn=txn,
             note=_missing_history_note(release.revision, lost),
         )
+    services.store.forget_work(layout, claim.key)
     try:
         remove_replaced(services, claim.key, txn)
     except KfmError as error:  # it is published, and the nightly purge removes the rest

@@ -31,7 +31,7 @@ from kfm_pipelines.parquet.geoparquet import box_of
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.state.revisions import ReleaseDescription
 from kfm_pipelines.stores import Layout, Store
-from kfm_pipelines.stores.layout import public_key
+from kfm_pipelines.stores.layout import STAGED_DATA, STAGED_ITEM, public_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +50,11 @@ class Candidate:
     @property
     def key(self) -> str:
         return self.facts.key
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing of the key can have been published, so that there is no Item to look for."""
+        return self.revision == self.epoch == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +94,21 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
     """Writes the candidate to the staging tier; its data must be the bytes that the gates judged."""
     layout = Layout(dataset.pipeline)
     data = _read_judged_data(store, layout, candidate, content_hash)
+    if sha256(attester.sbom) != candidate.facts.environment.sbom:
+        raise IntegrityBroken(f"{candidate.key}: the list of software is not the one that its documents name")
     facts = _facts(candidate, content_hash, data)
     papers = _build_documents(dataset, facts, candidate.revision, attester)
-    _stage_release_files(store, layout, candidate, data, papers)
-    release = Release(
+    staged = {STAGED_DATA: data, STAGED_ITEM: papers.item, **papers.documents, **papers.records, **papers.shared}
+    for name, content in staged.items():
+        store.write(layout.staged_document(candidate.key, candidate.epoch, name), content)
+    return Release(
         key=candidate.key,
         revision=candidate.revision,
         inputs_hash=candidate.inputs_hash,
         fingerprint=candidate.fingerprint,
         content_hash=content_hash,
         item_hash=sha256(papers.item),
-        expected_item=store.digest(layout.item(candidate.key)),
+        expected_item=None if candidate.is_first else store.digest(layout.item(candidate.key)),
         rows=facts.rows,
         bytes=len(data),
         bbox=facts.bbox,
@@ -108,8 +117,6 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
         shared=_digests(papers.shared),
         signed_by=attester.signer.public.key_id,
     )
-    _stage_shared(store, layout, candidate, release, papers.shared)
-    return release
 
 
 def bounding_box(table: "pa.Table", declaration: Table) -> BBox | None:
@@ -205,26 +212,6 @@ def _build_documents(dataset: Dataset, facts: ReleaseFacts, revision: int, attes
         records={MANIFEST: manifest, ATTESTATION: sign_attestation(dataset, facts, subjects, attester.signer)},
         shared={SBOM: attester.sbom, PUBLIC_KEY: attester.signer.public.pem},
     )
-
-
-def _stage_release_files(
-    store: Store, layout: Layout, candidate: Candidate, data: bytes, documents: _ReleaseDocuments
-) -> None:
-    store.write(layout.staged_data(candidate.key, candidate.epoch), data)
-    for name, document in {**documents.documents, **documents.records}.items():
-        store.write(layout.staged_document(candidate.key, candidate.epoch, name), document)
-    store.write(layout.staged_item(candidate.key, candidate.epoch), documents.item)
-
-
-def _stage_shared(
-    store: Store, layout: Layout, candidate: Candidate, release: Release, shared: Mapping[str, bytes]
-) -> None:
-    """Stages the shared files that no release has published yet."""
-    if release.shared[SBOM] != candidate.facts.environment.sbom:
-        raise IntegrityBroken(f"{candidate.key}: the list of software is not the one that its documents name")
-    for name, path in release.shared_paths(layout).items():
-        if not store.exists(path):
-            store.write(layout.staged_document(candidate.key, candidate.epoch, name), shared[name])
 
 
 def _digests(documents: Mapping[str, bytes]) -> dict[str, str]:

@@ -1,13 +1,13 @@
 """Runs the table gates on each key's table as it would be published, and records every verdict with the digest."""
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.governance import KeyRules, policy_of
 from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.catalog.documents import sha256
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import CareRefused, GateRefused, IntegrityRefused, QualityRefused
 from kfm_pipelines.gates import ApprovedSchema, Baselines, Finding, TableSubject, Verdict, judge_quality, judge_schema
@@ -17,7 +17,6 @@ from kfm_pipelines.gates.suites import suite_of
 from kfm_pipelines.gates.verdict import error, judge
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.handoff import Handoff
 from kfm_pipelines.stages.telemetry.spans import trace_gate
 from kfm_pipelines.stages.validate.report import write_validation_report
 from kfm_pipelines.state import wal
@@ -43,17 +42,22 @@ REFUSALS: dict[str, type[GateRefused]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class KeyVerdict:
+    key: str
+    verdict: Verdict
+
+
 def judge_table(
-    services: Services, dataset: Dataset, rules: KeyRules, approved: ApprovedSchema, handoff: Handoff
+    services: Services, dataset: Dataset, rules: KeyRules, approved: ApprovedSchema, claim: Claim, data: bytes
 ) -> list[Verdict]:
-    claim = handoff.claim
-    table = read_parquet(handoff.data, claim.key)
+    table = read_parquet(data, claim.key)
     subject = TableSubject(
         dataset=dataset,
         published=rules.published_table(dataset),
         table=table,
-        data=handoff.data,
-        content_hash=handoff.content_hash,
+        data=data,
+        content_hash=sha256(data),
         window=window_of_key(services.database, claim.key),
         # Nobody may see rows of a release before its reviewers do.
         may_sample=rules.policy.is_open and dataset.review == "none",
@@ -79,19 +83,18 @@ def table_verdicts(services: Services, subject: TableSubject) -> Iterator[tuple[
 def fitness_to_mask(services: Services, dataset: Dataset, key: str, table: "pa.Table", data: bytes) -> Verdict:
     """Masking relies on the schema, so a table that is not as declared is refused before it is masked."""
     window = window_of_key(services.database, key)
-    subject = TableSubject(dataset, dataset.table, table, data, hashlib.sha256(data).hexdigest(), window)
+    subject = TableSubject(dataset, dataset.table, table, data, sha256(data), window)
     schema = _judge_safely("schema", judge_schema, subject)
     return judge("schema", (PRIMARY_KEY_UNIQUE,), subject) if schema.passed else schema
 
 
-def judge_before_masking(services: Services, dataset: Dataset, handoff: Handoff, table: "pa.Table") -> None:
+def judge_before_masking(services: Services, dataset: Dataset, claim: Claim, data: bytes, table: "pa.Table") -> None:
     """Records a refusal like any other, but without the bytes or their digest, because they are not masked."""
-    key, data = handoff.claim.key, handoff.data
-    verdict = trace_gate(services, "schema", lambda: fitness_to_mask(services, dataset, key, table, data))
+    verdict = trace_gate(services, "schema", lambda: fitness_to_mask(services, dataset, claim.key, table, data))
     if not verdict.passed:
-        record_gate(services, dataset, handoff.claim, BEFORE_MASKING, verdict)
-        write_validation_report(services, dataset, handoff.claim)
-        raise masking_refusal(handoff.claim.key, verdict)
+        record_gate(services, dataset, claim, BEFORE_MASKING, verdict)
+        write_validation_report(services, dataset, claim)
+        raise masking_refusal(claim.key, verdict)
 
 
 def masking_refusal(key: str, verdict: Verdict) -> GateRefused:

@@ -253,7 +253,7 @@ def test_only_reviewers_see_the_map_before_masking(staged: Register) -> None:
 def test_only_the_owner_can_read_restricted_files(staged: Register) -> None:
     tier = staged.site.data / "work" / "restricted"
     kept = sorted(path.name for path in tier.rglob("*.parquet"))
-    assert kept == ["crosswalk.parquet", "table.parquet"]
+    assert kept == ["table.parquet"]
     folders = [staged.site.data / "work", tier, *(path for path in tier.rglob("*") if path.is_dir())]
     assert {folder.stat().st_mode & 0o077 for folder in folders} == {0}
     assert {path.stat().st_mode & 0o077 for path in tier.rglob("*.parquet")} == {0}

@@ -122,7 +122,7 @@ def test_the_order_of_publication_makes_no_difference(site: Site) -> None:
         for table in ("collection_pages", "collections", "revisions", "keys"):
             site.services.database.execute(f"DELETE FROM kfm.{table}")
         shutil.rmtree(site.data / "catalog")
-        site.services.cache.clear()
+        site.services.store.recheck_shared()
     publish(site, HOURS)
     assert refresh_stale_collections(site.services) == []
     assert site.tree("catalog") == trees[0] == trees[1]

@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 # Every place that is a call: its name, and the owner and name of the function.
 CALLS: tuple[tuple[str, object, str], ...] = (
-    ("keep", FileStore, "copy_once"),
+    ("keep", FileStore, "create"),
     ("swap", FileStore, "swap"),
     ("replace", FileStore, "replace"),
     ("remove", FileStore, "remove"),

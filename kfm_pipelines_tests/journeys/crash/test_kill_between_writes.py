@@ -17,19 +17,18 @@ from kfm_pipelines_tests.fixtures.sites.site import Site
 
 pytestmark = pytest.mark.slow
 
-# Which call for a key it is, by count: the first four renames complete the computed table, the masked table, the staged
-# data and the staged Item; the links are those of the content, the Item and the file under its known name; a claim
-# removes three work folders, and the end of a publication does so again.
+# Which call for a key it is, by count: renames complete the validation report, the Item, the file under its known name
+# and the history; provenance and manifest name the key, the other objects do not.
 POINTS = {
-    "computed table half written": ("before", "rename", 1),
-    "staged without its Item": ("before", "rename", 4),
-    "content kept": ("after", "keep", 1),
-    "Item about to be moved": ("after", "link", 2),
+    "report half written": ("before", "rename", 1),
+    "provenance kept": ("after", "keep", 1),
+    "manifest kept": ("after", "keep", 2),
+    "Item half written": ("before", "rename", 2),
     "Item swapped": ("after", "swap", 1),
-    "known name about to be moved": ("after", "link", 3),
-    "known name moved": ("after", "replace", 2),
-    "restricted tier cleared": ("after", "remove", 4),
-    "masked tier cleared": ("after", "remove", 5),
+    "known name about to be moved": ("after", "link", 1),
+    "known name moved": ("after", "replace", 1),
+    "revision half written": ("before", "rename", 4),
+    "history half written": ("before", "rename", 5),
 }
 
 

@@ -66,13 +66,13 @@ def undisturbed(postgres_url: str, site_template: str, tmp_path_factory: pytest.
     with opened_site(root, postgres_url, site_template, **SETTINGS) as site:
         revisions = [publish_object(site, upload(site))]
         # The second revision makes every write that a later one makes.
-        counting = StoppingStore(site.services.store)
+        counting = StoppingStore(site.services.store.durable)
         with storing_in(site.services, counting):
             revisions.append(publish_object(site, upload(site, version=1)))
-        intent = next(place for place, change in enumerate(counting.changes) if change.does == "copy_once")
+        intent = next(place for place, change in enumerate(counting.changes) if change.does == "create")
         before, after = counting.changes[:intent], counting.changes[intent:]
         for number in range(2, 2 + len(after)):
-            counting = StoppingStore(site.services.store)
+            counting = StoppingStore(site.services.store.durable)
             with storing_in(site.services, counting):
                 revisions.append(publish_object(site, upload(site, version=number)))
             # A document of the whole collection is written only when it changes.
@@ -93,7 +93,7 @@ def run(site: Site, one: UploadedObject) -> None:
 
 
 def stopped_run(site: Site, one: UploadedObject, before: Change) -> None:
-    with storing_in(site.services, StoppingStore(site.services.store, before)), pytest.raises(Stopped):
+    with storing_in(site.services, StoppingStore(site.services.store.durable, before)), pytest.raises(Stopped):
         run(site, one)
     expire_leases(site.services)
 

@@ -56,7 +56,7 @@ def stop_before_swap(site: Site, hour: int) -> str:
     def stop() -> None:
         raise Stopped
 
-    with storing_in(site.services, InterruptedStore(site.services.store, "swap", stop)), pytest.raises(Stopped):
+    with storing_in(site.services, InterruptedStore(site.services.store.durable, "swap", stop)), pytest.raises(Stopped):
         publish(site.services, site.dataset, [new.key], f"run-{uuid4()}")
     expire_leases(site.services)
     return new.key
@@ -213,7 +213,7 @@ def test_a_publisher_between_keep_and_swap_loses_nothing(site: Site, monkeypatch
     def collect() -> None:
         collected.append(collect_garbage(collector))
 
-    with storing_in(site.services, InterruptedStore(site.services.store, "swap", collect)):
+    with storing_in(site.services, InterruptedStore(site.services.store.durable, "swap", collect)):
         publish(site.services, site.dataset, [new.key], "a-run")
 
     assert [(one.objects, one.left) for one in collected] == [((), 1)]

@@ -17,7 +17,7 @@ from kfm_pipelines.gates import Finding, Severity, Verdict
 from kfm_pipelines.orchestration.names import location_metadata
 from kfm_pipelines.stages import previews
 from kfm_pipelines.stages.assets.run_metadata import check_result
-from kfm_pipelines.stages.handoff import KeyVerdict
+from kfm_pipelines.stages.validate.table_gates import KeyVerdict
 from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.declarations import resources_in

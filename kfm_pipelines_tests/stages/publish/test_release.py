@@ -47,7 +47,7 @@ def _judged_other_bytes(run: ManualRun) -> None:
 
 
 def _red(run: ManualRun) -> None:
-    run.judge(run.masked.content_hash, passed=False)
+    run.judge(run.masked_hash, passed=False)
     run.claim_to_be_validated()
     run.stage()
 

@@ -1,8 +1,7 @@
-"""Hand-offs are Parquet in the work tier, restricted before masking, never pickled, and removed at the end."""
+"""Hand-offs are Parquet in the process of the run, never on disk, never pickled."""
 
 import io
 import pickletools
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.dispatch.dispatch import register_partitions
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.orchestration.instance import open_instance
+from kfm_pipelines.orchestration.resource import services_of_process
 from kfm_pipelines_tests.fixtures.runs.batches import applied, expire_leases, publish_due
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
@@ -54,36 +54,37 @@ def pickles(folder: Path) -> list[Path]:
     return [path for path in files(folder) if path.suffix in (".pickle", ".pkl") or is_pickle(path.read_bytes())]
 
 
-def files_of(site: Site, key: str) -> list[str]:
-    work = site.data / "work"
-    return [str(path.relative_to(work)) for path in files(work) if key in path.parts]
+def work_files(site: Site, key: str) -> list[str]:
+    """The files of the key's work folders, which only this process has."""
+    services = services_of_process(site.services.settings)
+    return [path.removeprefix("work/") for path in services.store.paths("work") if f"/{key}/" in path]
 
 
-def test_before_masking_a_table_is_only_in_the_restricted_tier(site: Site) -> None:
+def test_before_masking_a_table_is_only_in_this_process(site: Site) -> None:
     key = run_up_to(site, 0, "compute")
-
-    assert files_of(site, key) == [f"restricted/usgs-streamflow/{key}/1/table.parquet"]
-    data = (site.data / "work" / files_of(site, key)[0]).read_bytes()
+    [path] = work_files(site, key)
+    assert path == f"restricted/usgs-streamflow/{key}/1/table.parquet"
+    data = services_of_process(site.services.settings).store.read(f"work/{path}")
     assert pq.read_table(io.BytesIO(data)).num_rows > 0
-    assert [path for path in files(site.data) if key in path.parts and "work" not in path.parts] == []
-    assert stat.S_IMODE((site.data / "work").stat().st_mode) == 0o700
+    assert [path for path in files(site.root) if key in path.parts] == []
+    assert not (site.data / "work").exists()
 
 
-def test_after_masking_a_table_is_in_the_masked_tier(site: Site) -> None:
+def test_after_masking_there_are_two_tables(site: Site) -> None:
     key = run_up_to(site, 1, "compute", "mask")
-    assert [path.split("/")[0] for path in files_of(site, key)] == ["masked", "restricted"]
+    assert [path.split("/")[0] for path in work_files(site, key)] == ["masked", "restricted"]
 
 
 def test_nothing_is_pickled_before_or_after_publication(site: Site) -> None:
     key = run_up_to(site, 2, "compute", "mask", "validate", "stage")
-    # Hand-offs, data, Item, provenance, manifest, attestation; and for the first release, software and public key.
-    assert len(files_of(site, key)) == 9
+    # Hand-offs, data, Item, provenance, manifest, attestation, software and public key.
+    assert len(work_files(site, key)) == 9
     assert pickles(site.root) == []
 
     expire_leases(site.services)
     publish_due(site)
     assert applied(site.services) == {site.key(hour): 1 for hour in range(3)}
-    assert files(site.data / "work") == []
+    assert site.services.store.paths("work") == []
     assert pickles(site.root) == []
 
 
