@@ -56,8 +56,8 @@ clean:
 define install
 	@echo "installing (once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) --require-hashes --target $(VENV)/uv --upgrade -r requirements/uv.txt
-	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r requirements/$(1).txt || \
+	@( $(PIP) --require-hashes --target $(VENV)/uv --upgrade -r requirements/uv.txt && \
+		$(UV) pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r requirements/$(1).txt ) || \
 		$(PIP) --no-compile --require-hashes -r requirements/$(1).txt
 	@$(PIP) --no-build-isolation -e .
 endef

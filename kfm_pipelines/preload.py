@@ -1,14 +1,16 @@
 """Importing this module imports what a run needs. A fork server does so once, so that its children need not.
 
-It reads no setting, opens no connection and starts no thread of Python: all of that would be shared by the children.
+It opens no connection and starts no thread of Python: the children would share them.
 """
 
 import gc
 import importlib
 import logging
+from collections.abc import Callable
+from functools import partial
 
 from kfm_pipelines.aws.clients import load_service_models
-from kfm_pipelines.catalog.trust.environment import sbom
+from kfm_pipelines.catalog.trust.environment import environment_facts
 
 # Imported by the stages when they need them. Great Expectations is left out: few datasets need it, and it is large.
 MODULES = (
@@ -20,12 +22,15 @@ MODULES = (
     "kfm_pipelines.definitions",
 )  # fmt: skip
 
-for _name in MODULES:
+_LOADS: tuple[Callable[[], object], ...] = (
+    *(partial(importlib.import_module, name) for name in MODULES),
+    partial(load_service_models, "s3", "sns", "sqs"),
+    environment_facts,  # of the code that is loaded, whatever is checked out later
+)
+for _load in _LOADS:
     try:
-        importlib.import_module(_name)
-    except Exception:  # the child imports it again and reports the error; the fork server must not end
-        logging.getLogger(__name__).exception("%s cannot be preloaded", _name)
-load_service_models("s3", "sns", "sqs")
-sbom()
+        _load()
+    except Exception:  # the child does it again and reports the error; the fork server must not end
+        logging.getLogger(__name__).exception("%s failed", _load)
 gc.collect()
 gc.freeze()  # so that collections in children skip it

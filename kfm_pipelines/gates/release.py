@@ -80,7 +80,7 @@ def item_of(subject: ReleaseSubject) -> Mapping[str, Any]:
 
 
 _INPUT_CHANGED = "The object changed after its event: upload it again, which sends a new event."
-_STAGED_FILE_CHANGED = "Something wrote into the work tier: find out what, then redrive, which stages it again."
+_STAGED_FILE_CHANGED = "What is staged is not what was judged: redrive, which stages it again; if it recurs, report it."
 INTEGRITY_RULES: tuple[Rule[ReleaseSubject], ...] = (
     Rule("input-etag", _check_input_etags, _INPUT_CHANGED),
     Rule("input-size", _check_input_sizes, _INPUT_CHANGED),

@@ -123,7 +123,7 @@ class ReleaseSubject:
     inputs: tuple[AnnouncedInput, ...]
     judged: str  # content hash of the table that passed the table gates
     digests: Mapping[str, str]  # recorded when staged, by file name: data.parquet, item.json, …
-    staged: Mapping[str, bytes]  # read back from the store, by the same names
+    staged: Mapping[str, bytes]  # by the same names
     policy: str  # name and version of the policy in force
     care: str  # masked, exempted or open
     verified: str | None  # digest of the release that the CARE verifier passed

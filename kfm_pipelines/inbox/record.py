@@ -1,11 +1,12 @@
 """Records events in the inbox, in one transaction per batch, and their raw messages in the archive."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field
 from datetime import datetime
 
 from kfm_pipelines.declarations.dataset import Datasets
-from kfm_pipelines.errors import UniquenessInAttributes
+from kfm_pipelines.errors import IntegrityBroken, UniquenessInAttributes
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.inbox.deduplicate import (
     DistinctEvent,
@@ -136,7 +137,8 @@ def archive_events(services: Services, key: str, *, recheck_store: bool = False)
     for row in rows:
         path = archived_event(row["identity"])
         if row["archived_at"] is None or not services.store.exists(path):
-            services.store.write(path, row["body"].encode())
+            with suppress(IntegrityBroken):  # there already, from another message with this identity
+                services.store.create(path, row["body"].encode())
     if rows:
         services.database.execute(
             "UPDATE kfm.inbox SET archived_at = clock_timestamp() WHERE identity = ANY(%(identities)s)",

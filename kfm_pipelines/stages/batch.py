@@ -126,7 +126,7 @@ class Batch:
             for claim in self._load_held_claims(keys):
                 with self._failures.guard(claim, "validate"):
                     config = self._configs.for_key(claim.key)
-                    data = self._store.read(self._layout.masked_table(claim.key, claim.epoch))
+                    data = self._store.read_work(self._layout.masked_table(claim.key, claim.epoch))
                     rules = config.rules(claim.key)
                     verdicts = judge_table(self._services, config.dataset, rules, config.approved, claim, data)
                     self._collect_verdicts(claim, verdicts, key_verdicts)
@@ -136,7 +136,7 @@ class Batch:
         return key_verdicts
 
     def stage(self, keys: Iterable[str]) -> list[KeyVerdict]:
-        """Writes each green key's complete release to the staging tier and runs the release gates on it."""
+        """Stages each green key's complete release and runs the release gates on it."""
         key_verdicts: list[KeyVerdict] = []
         with self._stage_scope():
             for claim in self._load_held_claims(keys):
@@ -156,9 +156,9 @@ class Batch:
     def publish(self, keys: Iterable[str]) -> dict[str, Mapping[str, Any]]:
         """Publishes what is staged and green, key by key; releases that need a review wait for it."""
         published: dict[str, Mapping[str, Any]] = {}
-        allowed = self._allowed_keys(list(keys))
+        all_keys = list(keys)
         with self._stage_scope():
-            for claim in self._load_held_claims(allowed):
+            for claim in self._load_held_claims(self._allowed_keys(all_keys)):
                 with self._failures.guard(claim, "publish"):
                     if self._is_reproduction and self._skip_if_reproduced(claim):
                         continue
@@ -169,6 +169,8 @@ class Batch:
                     done = release.publish(self._services, config.dataset, claim, config.governance)
                     published[claim.key] = done.as_detail()
                     self._outcomes.emit_applied(claim, published[claim.key])
+        for key in all_keys:  # also of those that another worker has taken
+            self._store.forget_work(self._layout, key)
         return published
 
     def care_previews(self, keys: Iterable[str]) -> dict[str, CarePreview]:

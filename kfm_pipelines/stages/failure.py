@@ -59,10 +59,9 @@ class FailureHandler:
         )
 
     def clear(self, claim: Claim) -> None:
-        """Removes what this claim wrote, unless a publication still needs it. Call before freeing the key."""
-        if not transactions.has_publish_intent(self._services.database, claim.key):
-            for folder in self._layout.work_folders(claim.key):
-                self._services.store.remove(f"{folder}/{claim.epoch}")
+        """Removes what this claim wrote. Call before freeing the key."""
+        for folder in self._layout.work_folders(claim.key):
+            self._services.store.remove(f"{folder}/{claim.epoch}")
 
     @contextmanager
     def _handle_failures(self, claim: Claim, stage: str) -> Iterator[None]:

@@ -66,7 +66,7 @@ def audit_entry(
 def mask_computed(services: Services, dataset: Dataset, rules: KeyRules, claim: Claim) -> MaskResult:
     """Masks the table that `compute` has left for this claim."""
     layout = Layout(dataset.pipeline)
-    data = services.store.read(layout.computed_table(claim.key, claim.epoch))
+    data = services.store.read_work(layout.computed_table(claim.key, claim.epoch))
     table = read_parquet(data, claim.key)
     if not rules.masks:
         return MaskResult(table)

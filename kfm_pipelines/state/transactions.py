@@ -87,8 +87,8 @@ def hand_back(
     database: Database, claim: Claim, *, delay: float, reason: str, count_attempt: bool = True, refused: bool = False
 ) -> None:
     """Undoes the claim. The key is due again after `delay` seconds; for a replay, which retries by itself, only if
-    events are waiting. After a publish intent the transaction stays open for the next worker to roll forward, and the
-    key is due in any case: readers may see half of the release, and the replay may never be resumed."""
+    events are waiting. After a publish intent the transaction stays open for the next worker to complete or abandon,
+    and the key is due in any case: readers may see the release, and the replay may never be resumed."""
     with database.transaction() as connection:
         last = wal.last_entry(connection, claim.key)
         intended = last is not None and last.step is Step.PUBLISH

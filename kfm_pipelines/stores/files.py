@@ -16,7 +16,7 @@ from typing import Any
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved, ServiceUnavailable
 from kfm_pipelines.stores.layout import RESTRICTED
 
-# Not for readers of the catalog: unmasked hand-offs, raw messages and failures.
+# Not for readers of the catalog: what reviewers see, raw messages and failures.
 PRIVATE = ("work", "ingest", "dlq", "quarantine")
 
 
@@ -73,7 +73,7 @@ class FileStore:
         # A second name for the same bytes, moved over the target in one step.
         with _translate_os_errors(target):
             final = self._ensure_folder(target)
-            second = final.with_name(final.name + ".link")
+            second = final.with_name(final.name + ".part")
             second.unlink(missing_ok=True)
             os.link(self._require_file(source), second)
             second.replace(final)
@@ -155,7 +155,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _create_file(target: Path, data: bytes) -> None:
-    """Creates a read-only file that has all its bytes as soon as it has a name. Before, it ends with this process."""
+    """Creates a read-only file that has all its bytes before it has a name; until then it vanishes with the process."""
     descriptors = os.open("/proc/self/fd", os.O_RDONLY)
     try:
         with os.fdopen(os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o444), "wb") as file:

@@ -89,7 +89,7 @@ class S3Store:
     def swap(self, path: str, data: bytes, expected: str | None) -> None:
         for attempt in _tries(path):
             present, etag = None, None
-            if attempt or expected is not None:  # else the condition of the write tells whether there is nothing
+            if attempt or expected is not None:  # else the conditional write shows whether an object exists
                 with suppress(ObjectMissing):
                     found, etag = self._get(path)
                     present = hashlib.sha256(found).hexdigest()

@@ -3,13 +3,18 @@ request and no sync, and end with the process however it ends. What somebody els
 """
 
 import hashlib
+import os
 from collections.abc import Iterable
-from tempfile import SpooledTemporaryFile
+from tempfile import TemporaryFile
+from threading import Lock
+from typing import IO
 
+from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.stores.layout import Layout, Store, work_folder
 
-# Larger files are on disk, without a name.
-IN_MEMORY_BYTES = 1 << 20
+# Larger files are in one temporary file without a name, below TMPDIR.
+IN_MEMORY_BYTES = 1 << 18
+Place = tuple[int, int]  # offset and length in the temporary file
 
 
 class WorkStore:
@@ -17,8 +22,10 @@ class WorkStore:
 
     def __init__(self, durable: Store) -> None:
         self.durable = durable
-        self._files: dict[str, SpooledTemporaryFile[bytes]] = {}
+        self._files: dict[str, bytes | Place] = {}
         self._shared: set[str] = set()
+        self._lock = Lock()
+        self._spill: IO[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -30,11 +37,17 @@ class WorkStore:
 
     def read_local(self, path: str) -> bytes | None:
         """Returns the bytes if this process holds them."""
-        file = self._files.get(path)
-        if file is None:
-            return None
-        file.seek(0)
-        return file.read()
+        found = self._files.get(path)
+        if self._spill is None or not isinstance(found, tuple):
+            return found  # type: ignore[return-value]  # there is no place without a file
+        return os.pread(self._spill.fileno(), found[1], found[0])
+
+    def read_work(self, path: str) -> bytes:
+        """Returns what an earlier stage left; a key whose table is gone is computed again."""
+        local = self.read_local(path)
+        if local is None:
+            raise ServiceUnavailable(f"{path} ended with the process that made it")
+        return local
 
     def digest(self, path: str) -> str | None:
         local = self.read_local(path)
@@ -46,19 +59,20 @@ class WorkStore:
     def write(self, path: str, data: bytes) -> None:
         if work_folder(path) is None:
             self.durable.write(path, data)
-            return
-        self._forget([path])
-        self._files[path] = file = SpooledTemporaryFile(max_size=IN_MEMORY_BYTES)  # noqa: SIM115
-        file.write(data)
+        else:
+            self._files[path] = data if len(data) <= IN_MEMORY_BYTES else self._write_to_disk(data)
 
     def keep(self, path: str) -> None:
         """Writes a file of a work folder to the store, for a reader outside this process."""
-        self.durable.write(path, self.read(path))
+        self.durable.write(path, self.read_work(path))
+
+    def move(self, source: str, target: str) -> None:
+        """Gives a file of a work folder another name."""
+        self._files[target] = self._files.pop(source)
 
     def forget_work(self, layout: Layout, key: str) -> None:
         """Forgets this process's files of the key."""
-        folders = tuple(f"{folder}/" for folder in layout.work_folders(key))
-        self._forget([path for path in self._files if path.startswith(folders)])
+        self._forget(path for folder in layout.work_folders(key) for path in self._under(folder))
 
     def create(self, path: str, data: bytes) -> None:
         self.durable.create(path, data)
@@ -85,6 +99,7 @@ class WorkStore:
 
     def discard(self, path: str) -> None:
         self._forget([path])
+        self._shared.discard(path)
         self.durable.discard(path)
 
     def paths(self, prefix: str) -> list[str]:
@@ -96,7 +111,21 @@ class WorkStore:
     def _under(self, prefix: str) -> list[str]:
         return [path for path in self._files if path.startswith(f"{prefix.rstrip('/')}/")]
 
+    def _write_to_disk(self, data: bytes) -> Place:
+        with self._lock:
+            try:
+                self._spill = self._spill or TemporaryFile()  # noqa: SIM115 - as long as this process
+                offset = self._spill.seek(0, os.SEEK_END)
+                self._spill.write(data)
+                self._spill.flush()
+            except OSError as error:
+                raise ServiceUnavailable(f"the temporary folder cannot hold a table: {error.strerror}") from error
+        return offset, len(data)
+
     def _forget(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            if file := self._files.pop(path, None):
-                file.close()
+        """Frees the disk when the last large file is forgotten."""
+        with self._lock:
+            for path in paths:
+                self._files.pop(path, None)
+            if self._spill is not None and not any(isinstance(one, tuple) for one in self._files.values()):
+                self._spill.truncate(0)

@@ -77,13 +77,13 @@ def test_after_masking_there_are_two_tables(site: Site) -> None:
 
 def test_nothing_is_pickled_before_or_after_publication(site: Site) -> None:
     key = run_up_to(site, 2, "compute", "mask", "validate", "stage")
-    # Hand-offs, data, Item, provenance, manifest, attestation, software and public key.
-    assert len(work_files(site, key)) == 9
+    # The computed table, data, Item, provenance, manifest, attestation, software and public key.
+    assert len(work_files(site, key)) == 8
     assert pickles(site.root) == []
 
     expire_leases(site.services)
     publish_due(site)
-    assert applied(site.services) == {site.key(hour): 1 for hour in range(3)}
+    assert applied(site.services)[key] == 1
     assert site.services.store.paths("work") == []
     assert pickles(site.root) == []
 

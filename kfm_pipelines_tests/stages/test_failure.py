@@ -13,7 +13,8 @@ from kfm_pipelines.state import database
 from kfm_pipelines.state.database import LOCK_SECONDS
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.stores import WorkStore
-from kfm_pipelines_tests.fixtures.runs.batches import applied, publish_due
+from kfm_pipelines.stores.files import FileStore
+from kfm_pipelines_tests.fixtures.runs.batches import applied, publish, publish_due
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 HOLD = "SELECT FROM kfm.keys WHERE key = %(key)s FOR UPDATE"
@@ -77,6 +78,31 @@ def test_lost_bytes_are_restored_not_skipped(site: Site) -> None:
         assert site.tree() == before, lost
     assert applied(site.services) == {site.key(): 4}
     assert site.fetch("SELECT revision FROM kfm.revisions") == [{"revision": 1}]
+
+
+def test_lost_bytes_are_restored_after_a_failed_attempt(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Item is as it was, so it does not show whether the restoration was completed."""
+    put = site.put(0)
+    publish_due(site)
+    before = site.tree()
+    [path] = site.data.glob("objects/sha256/*/*.parquet")
+    path.unlink()
+    site.send(site.auto_update_message(put, event_time=put.window_start + timedelta(minutes=1)))
+    create, failing = FileStore.create, [True]
+
+    def failing_once(store: FileStore, path: str, data: bytes) -> None:
+        if path.endswith(".parquet") and failing.pop():
+            raise OSError(28, "No space left on device")
+        create(store, path, data)
+
+    monkeypatch.setattr(FileStore, "create", failing_once)
+    site.drain()
+    publish(site.services, site.dataset, [site.key()], "failing")
+    assert not path.exists()
+    failing.append(False)
+    site.services.database.execute("UPDATE kfm.keys SET due_at = clock_timestamp()")
+    publish_due(site)
+    assert site.tree() == before
 
 
 def test_a_collection_that_cannot_be_written_is_reported_and_retried_later(site: Site) -> None:

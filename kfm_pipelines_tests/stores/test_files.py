@@ -74,7 +74,7 @@ def test_kept_bytes_are_read_only_under_every_name(store: FileStore, tmp_path: P
 def test_a_stop_in_the_middle_leaves_nothing_that_stays(store: FileStore, tmp_path: Path) -> None:
     store.create("objects/one", b"one")
     store.write("processed/one", b"old")
-    (tmp_path / "store/processed/one.link").write_bytes(b"left by a predecessor")
+    (tmp_path / "store/processed/one.part").write_bytes(b"left by a predecessor")
     (tmp_path / "store/processed/two.part").write_bytes(b"half")
     store.replace("objects/one", "processed/one")
     store.write("processed/two", b"two")

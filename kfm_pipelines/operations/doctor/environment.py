@@ -39,7 +39,8 @@ def has_current_schema(services: Services) -> bool:
 
 
 def check_store(services: Services) -> Iterator[DoctorFinding]:
-    services.store.write("work/doctor/probe", b"probe")
+    services.store.create("work/doctor/probe", b"probe")
+    services.store.replace("work/doctor/probe", "work/doctor/copy")
     services.store.remove("work/doctor")
     yield DoctorFinding("store", ok=True, found=f"{services.store.url} is writable")
 

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kfm_pipelines.catalog.documents import read_item
-from kfm_pipelines.catalog.facts import MANIFEST
 from kfm_pipelines.catalog.trust.environment import environment_facts
-from kfm_pipelines.declarations.dataset import pipeline_of
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish import tables
-from kfm_pipelines.stores import Layout, Store, read_if_exists
+from kfm_pipelines.stages.publish.stage import Release
+from kfm_pipelines.stores import Store, read_if_exists
 from kfm_pipelines.stores.layout import CATALOG, OBJECTS, TIERS, WorkFolder, digest_of, is_key_document, work_folder
 
 READERS = 8  # threads; reading from S3 is mostly waiting
@@ -88,7 +87,7 @@ def _sweep_batch(services: Services, waiting: deque[str], since: datetime) -> li
     with tables.lock_for_collection(services.database) as connection:
         if connection is None:
             return None
-        kept = {digest for one in tables.retained_releases(connection, since=since) for digest in one.digests}
+        kept = {digest for one in tables.retained_releases(connection, since=since) for digest in one.object_digests}
         until = time.monotonic() + HOLD_SECONDS
         while waiting and (not removed or time.monotonic() < until):
             path = waiting.popleft()
@@ -99,16 +98,16 @@ def _sweep_batch(services: Services, waiting: deque[str], since: datetime) -> li
     return removed
 
 
-def _unreferenced_objects(store: Store, held: Iterable[tables.RetainedRelease]) -> tuple[str, ...]:
+def _unreferenced_objects(store: Store, held: Iterable[Release]) -> tuple[str, ...]:
     """Raises IntegrityBroken when a document cannot be read, because its references are unknown."""
     documents = [path for path in store.paths(CATALOG) if path.endswith((".json", ".jsonld"))]
     marked = _read_digests(documents, lambda path: _referenced_digests(store, path))
-    marked |= {digest for one in held for digest in one.digests}
+    marked |= {digest for one in held for digest in one.object_digests}
     objects = store.paths(OBJECTS)
     found = [path for path in objects if digest_of(path) not in marked]
     if any(path.endswith(".json") for path in found):
         kept = [path for path in objects if digest_of(path) in marked and path.endswith(".json")]
-        marked |= _read_digests(kept, lambda path: _sbom_of_kept(store, path)) | _sboms_of_staged(store, held)
+        marked |= _read_digests(kept, lambda path: _sbom_of_kept(store, path))
         marked.add(environment_facts().sbom)
     return tuple(path for path in found if digest_of(path) not in marked)
 
@@ -133,21 +132,8 @@ def _sbom_of_kept(store: Store, path: str) -> set[str]:
         return set()  # removed since it was listed
     if hashlib.sha256(data).hexdigest() != digest_of(path):
         raise IntegrityBroken(f"{path} does not match its name, so its references are unknown")
-    return _sbom_of(data)
-
-
-def _sboms_of_staged(store: Store, held: Iterable[tables.RetainedRelease]) -> set[str]:
-    """Reads the manifests of open releases where they were staged."""
-    layouts = [(Layout(pipeline_of(one.dataset)), one) for one in held if one.is_open]
-    staged = [read_if_exists(store, layout.staged_document(one.key, one.txn, MANIFEST)) for layout, one in layouts]
-    return {digest for data in staged if data is not None for digest in _sbom_of(data)}
-
-
-def _sbom_of(data: bytes) -> set[str]:
     manifest = read_item(data)
-    if manifest.get("kind") != "kfm-run-manifest":
-        return set()
-    return {manifest["environment"]["sbom"]["sha256"]}
+    return {manifest["environment"]["sbom"]["sha256"]} if manifest.get("kind") == "kfm-run-manifest" else set()
 
 
 def _idle_folders(services: Services) -> set[WorkFolder]:

@@ -1,9 +1,9 @@
 """Makes a staged release visible to readers: immutable files first, then one pointer, then the key's history.
 
-Everything here runs under the key's lock. What comes before the swap needs the process that staged the release: after
-its end the release is made again. What follows can be repeated by anyone from any point until it is done. Each
-revision in the history is a document of its own, so a publication writes only its own, the one before it and the list.
-Withdrawn revisions are removed, because they would reveal what is masked again.
+Everything here runs under the key's lock. Only the process that staged a release can do what comes before the swap; if
+it has ended, the release is computed again. What follows can be repeated by anyone from any point until it is done.
+Each revision in the history is a document of its own, so a publication writes only its own, the one before it and the
+list. Withdrawn revisions are removed, because they would reveal what is masked again.
 """
 
 import json
@@ -37,20 +37,16 @@ def read_staged(store: WorkStore, layout: Layout, release: Release, txn: int) ->
     staged = {}
     for name, digest in digests.items():
         data = store.read_local(layout.staged_document(release.key, txn, name))
-        if data is None or sha256(data) != digest:
+        if data is None:
+            raise IntegrityBroken(f"{release.key}: the process that staged {name} has ended")
+        if sha256(data) != digest:
             raise IntegrityBroken(f"{release.key}: {name} is not what was staged")
         staged[name] = data
     return staged
 
 
 def promote(
-    store: WorkStore,
-    layout: Layout,
-    release: Release,
-    txn: int,
-    *,
-    visible: bool = False,
-    before_swap: Callable[[], None] = lambda: None,
+    store: WorkStore, layout: Layout, release: Release, txn: int, *, visible: bool, before_swap: Callable[[], None]
 ) -> None:
     """Publishes the release. If readers see it already, because a predecessor was stopped after the swap, only what
     follows is repeated. `before_swap` is the last chance to refuse."""
@@ -147,7 +143,7 @@ def _withdraw(store: Store, layout: Layout, key: str, publication: Publication, 
 def _document(
     services: Services, layout: Layout, release: Release, published: datetime, before: int | None, txn: int = 0
 ) -> bytes:
-    """`txn` is the transaction in which this process staged the release, if it did; else its files are read again."""
+    """Uses what this process staged in transaction `txn`, and otherwise reads it from the store."""
 
     def read(name: str, path: str) -> bytes:
         local = services.store.read_local(layout.staged_document(release.key, txn, name))

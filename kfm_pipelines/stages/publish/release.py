@@ -19,6 +19,7 @@ from kfm_pipelines.errors import (
     GateRefused,
     IntegrityBroken,
     KfmError,
+    ObjectMissing,
     OwnershipLost,
     PointerMoved,
     PolicyRefused,
@@ -55,7 +56,7 @@ def stage_candidate(services: Services, dataset: Dataset, claim: Claim, governan
         key=claim.key,
         window_start=start,
         window_end=end,
-        inputs=tuple(_input_facts(one, computed, rules) for one in begun["inputs"]),
+        inputs=tuple(input_facts(one, computed, rules) for one in begun["inputs"]),
         inputs_hash=keyed_digest(rules.secret, inputs_hash) if rules.secret else inputs_hash,
         config=computed["config"],
         care=care_facts(governance, rules, masked["measures"]),
@@ -89,15 +90,17 @@ def publish(services: Services, dataset: Dataset, claim: Claim, governance: Gove
 def finish(
     services: Services, dataset: Dataset, claim: Claim, intent: Entry, governance: Callable[[], Governance]
 ) -> bool:
-    """Rolls a predecessor's intended publication forward. Returns False, and abandons the intent, when readers have
-    not seen it and it is no longer allowed or the staged files or the Item were changed."""
+    """Completes a predecessor's intended publication. Returns False, and abandons the intent, when readers have not
+    seen it and this process has not staged it, it is no longer allowed, or the Item was changed."""
     release = Release.from_values(intent.detail)
     try:
         seen = is_visible(services, dataset, intent)
         if not seen:
             _refuse_unless_allowed(services.database, claim, governance(), release, intent.txn)
         _complete(services, dataset, claim, release, intent.txn, visible=seen)
-    except (IntegrityBroken, PointerMoved, GateRefused, PolicyRefused, ReviewRefused, SignatureRefused) as error:
+    except (
+        IntegrityBroken, ObjectMissing, PointerMoved, GateRefused, PolicyRefused, ReviewRefused, SignatureRefused
+    ) as error:  # fmt: skip
         if is_visible(services, dataset, intent):
             raise
         transactions.abandon_intent(services.database, claim, intent, str(error))
@@ -106,9 +109,11 @@ def finish(
 
 
 def is_visible(services: Services, dataset: Dataset, intent: Entry) -> bool:
-    """Whether readers already see the intended release."""
-    item = Layout(dataset.pipeline).item(intent.key)
-    return services.store.digest(item) == Release.from_values(intent.detail).item_hash
+    """Whether readers see the intended release. An Item that a restoration leaves as it is proves nothing."""
+    release = Release.from_values(intent.detail)
+    if release.item_hash == release.expected_item:
+        return False
+    return services.store.digest(Layout(dataset.pipeline).item(intent.key)) == release.item_hash
 
 
 def complete_visible_publications(services: Services) -> list[str]:
@@ -195,7 +200,7 @@ def _missing_history_note(revision: int, missing: Sequence[int]) -> str | None:
     return f"revision {revision}; {which} not in the store any more and not restored"
 
 
-def _input_facts(source: Mapping[str, Any], computed: Mapping[str, Any], rules: KeyRules) -> InputFacts:
+def input_facts(source: Mapping[str, Any], computed: Mapping[str, Any], rules: KeyRules) -> InputFacts:
     """Describes an input. For masked data, digests are keyed and sizes left out, so that guesses cannot be tested."""
     uri, version, late = source["uri"], source["version"], source.get("late", False)
     etag, sha256 = computed["etags"][uri], computed["sha256"][uri]

@@ -1,4 +1,4 @@
-"""Stages a release: writes data, documents and Item of the candidate, complete, to the staging tier."""
+"""Stages a release: builds the documents and the Item of a candidate, complete, where no reader looks."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -30,8 +30,8 @@ from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.parquet.geoparquet import box_of
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.state.revisions import ReleaseDescription
-from kfm_pipelines.stores import Layout, Store
-from kfm_pipelines.stores.layout import STAGED_DATA, STAGED_ITEM, public_key
+from kfm_pipelines.stores import Layout, WorkStore
+from kfm_pipelines.stores.layout import STAGED_ITEM, public_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,11 +50,6 @@ class Candidate:
     @property
     def key(self) -> str:
         return self.facts.key
-
-    @property
-    def is_first(self) -> bool:
-        """Whether nothing of the key can have been published, so that there is no Item to look for."""
-        return self.revision == self.epoch == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +76,11 @@ class Release(ReleaseDescription):
         name the software, so that a review stays valid after an update."""
         return release_digest(self.content_hash, self.item_hash, self.documents)
 
+    @property
+    def object_digests(self) -> set[str]:
+        """Digests of the objects that a publication needs."""
+        return {self.content_hash, *self.documents.values(), *self.records.values(), *self.shared.values()}
+
     def shared_paths(self, layout: Layout) -> dict[str, str]:
         """Returns where the shared files are published, by name."""
         paths = {SBOM: layout.document(self.shared.get(SBOM, "")), PUBLIC_KEY: public_key(self.signed_by)}
@@ -90,17 +90,20 @@ class Release(ReleaseDescription):
         return asdict(self)
 
 
-def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: str, attester: Attester) -> Release:
-    """Writes the candidate to the staging tier; its data must be the bytes that the gates judged."""
+def stage(store: WorkStore, dataset: Dataset, candidate: Candidate, content_hash: str, attester: Attester) -> Release:
+    """Stages the candidate; its data must be the bytes that the gates judged."""
     layout = Layout(dataset.pipeline)
-    data = _read_judged_data(store, layout, candidate, content_hash)
+    place = candidate.key, candidate.epoch
+    data = store.read_work(layout.masked_table(*place))
+    if sha256(data) != content_hash:
+        raise IntegrityBroken(f"{candidate.key}: the masked table changed after it was judged")
     if sha256(attester.sbom) != candidate.facts.environment.sbom:
         raise IntegrityBroken(f"{candidate.key}: the list of software is not the one that its documents name")
     facts = _facts(candidate, content_hash, data)
     papers = _build_documents(dataset, facts, candidate.revision, attester)
-    staged = {STAGED_DATA: data, STAGED_ITEM: papers.item, **papers.documents, **papers.records, **papers.shared}
-    for name, content in staged.items():
-        store.write(layout.staged_document(candidate.key, candidate.epoch, name), content)
+    store.move(layout.masked_table(*place), layout.staged_data(*place))
+    for name, document in {STAGED_ITEM: papers.item, **papers.documents, **papers.records, **papers.shared}.items():
+        store.write(layout.staged_document(*place, name), document)
     return Release(
         key=candidate.key,
         revision=candidate.revision,
@@ -108,7 +111,7 @@ def stage(store: Store, dataset: Dataset, candidate: Candidate, content_hash: st
         fingerprint=candidate.fingerprint,
         content_hash=content_hash,
         item_hash=sha256(papers.item),
-        expected_item=None if candidate.is_first else store.digest(layout.item(candidate.key)),
+        expected_item=store.digest(layout.item(candidate.key)) if candidate.epoch > 1 else None,  # none at first
         rows=facts.rows,
         bytes=len(data),
         bbox=facts.bbox,
@@ -171,13 +174,6 @@ class _ReleaseDocuments:
     documents: Mapping[str, bytes]
     records: Mapping[str, bytes]
     shared: Mapping[str, bytes]
-
-
-def _read_judged_data(store: Store, layout: Layout, candidate: Candidate, content_hash: str) -> bytes:
-    data = store.read(layout.masked_table(candidate.key, candidate.epoch))
-    if sha256(data) != content_hash:
-        raise IntegrityBroken(f"{candidate.key}: the masked table changed after it was judged")
-    return data
 
 
 def _facts(candidate: Candidate, content_hash: str, data: bytes) -> ReleaseFacts:

@@ -6,7 +6,6 @@ for the other before it takes any further lock, so there is no deadlock.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
@@ -141,23 +140,10 @@ def open_publication(database: Database, claim: Claim, dataset: str, *, visible:
         yield Publication(connection, claim, dataset)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetainedRelease(Release):
-    """A release whose objects must not be removed."""
-
-    dataset: str
-    txn: int
-    is_open: bool
-
-    @property
-    def digests(self) -> set[str]:
-        return {self.content_hash, *self.documents.values(), *self.records.values(), *self.shared.values()}
-
-
-def retained_releases(connection: Connection, *, since: datetime | None = None) -> list[RetainedRelease]:
-    """Returns every release that may still be published, is a revision, or was the last applied to its key (a restored
-    revision gets new documents), except those whose content was withdrawn with its exemption. `since` leaves out what
-    was staged earlier and keeps the query fast however long the log is."""
+def retained_releases(connection: Connection, *, since: datetime | None = None) -> list[Release]:
+    """Returns the releases whose objects must be kept: each one that may still be published, is a revision, or was the
+    last applied to its key (a restored revision gets new documents), except those whose content was withdrawn with its
+    exemption. `since` leaves out what was staged earlier and keeps the query fast however long the log is."""
     rows = connection.execute(
         """
         WITH released AS (
@@ -165,8 +151,7 @@ def retained_releases(connection: Connection, *, since: datetime | None = None) 
                    (SELECT e.outcome FROM kfm.wal e WHERE e.key = w.key AND e.txn = w.txn AND e.outcome IS NOT NULL)
             FROM kfm.wal w WHERE w.step = 'stage_atomic' AND (%(since)s::timestamptz IS NULL OR w.at >= %(since)s)
         ), last AS (SELECT key, max(txn) AS txn FROM released WHERE outcome = 'APPLIED' GROUP BY key)
-        SELECT s.key, k.dataset, s.txn, s.detail, s.outcome IS NULL AS is_open
-        FROM released s JOIN kfm.keys k ON k.key = s.key LEFT JOIN last l ON l.key = s.key
+        SELECT s.detail FROM released s LEFT JOIN last l ON l.key = s.key
         WHERE s.outcome IS NULL OR s.txn = l.txn OR (
             EXISTS (SELECT FROM kfm.revisions r WHERE r.key = s.key AND r.txn = s.txn)
             AND NOT EXISTS (SELECT FROM kfm.audit a WHERE a.key = s.key AND a.action = 'exempted'
@@ -174,10 +159,7 @@ def retained_releases(connection: Connection, *, since: datetime | None = None) 
         """,
         {"since": since},
     )
-    return [
-        RetainedRelease.from_values(row["detail"], dataset=row["dataset"], txn=row["txn"], is_open=row["is_open"])
-        for row in rows
-    ]
+    return [Release.from_values(row["detail"]) for row in rows]
 
 
 def open_transactions(connection: Connection) -> set[tuple[str, int]]:

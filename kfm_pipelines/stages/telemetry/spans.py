@@ -164,14 +164,9 @@ class StageTelemetry:
         return attributes | ({"kfm.replay_id": self._trigger.replay} if self._trigger.replay else {})
 
     def _outputs(self, claim: Claim, stage: str) -> list[str]:
-        layout, place = self._layout, (claim.key, claim.epoch)
-        if stage == "compute":
-            return [layout.computed_table(*place)]
-        if stage in ("mask", "validate"):
-            return [layout.masked_table(*place)]
-        if stage == "stage":
-            return [layout.staged_data(*place), layout.staged_item(*place)]
-        return [layout.processed_data(claim.key), layout.item(claim.key)]
+        """Only `publish` leaves something that others can read."""
+        layout = self._layout
+        return [layout.processed_data(claim.key), layout.item(claim.key)] if stage == "publish" else []
 
 
 def trace_gate(services: Services, gate: str, judge: Callable[[], Verdict]) -> Verdict:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from kfm_pipelines.catalog.documents import document_bytes
+from kfm_pipelines.catalog.facts import PUBLIC_KEY, SBOM
 from kfm_pipelines.catalog.trust.signer import write_sealed
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.services import Services
@@ -53,7 +54,8 @@ def quarantine_files(services: Services, dataset: Dataset, claim: Claim) -> None
     place = f"{dataset.pipeline}/{claim.key}/{claim.epoch}"
     # The staged files contain the masked ones.
     for path in store.paths(f"{STAGED}/{place}") or store.paths(f"{MASKED}/{place}"):
-        store.write(f"{folder}/{path.rsplit('/', 1)[1]}", store.read(path))
+        if not path.endswith((SBOM, PUBLIC_KEY)):  # the same for all releases
+            store.write(f"{folder}/{path.rsplit('/', 1)[1]}", store.read(path))
 
 
 def quarantine_locations(services: Services, key: str) -> list[dict[str, object]]:

