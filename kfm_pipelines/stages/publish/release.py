@@ -110,10 +110,9 @@ def finish(
 
 def is_visible(services: Services, dataset: Dataset, intent: Entry) -> bool:
     """Whether readers see the intended release. An Item that a restoration leaves as it is proves nothing."""
+    item = services.store.digest(Layout(dataset.pipeline).item(intent.key))
     release = Release.from_values(intent.detail)
-    if release.item_hash == release.expected_item:
-        return False
-    return services.store.digest(Layout(dataset.pipeline).item(intent.key)) == release.item_hash
+    return item == release.item_hash and item != release.expected_item
 
 
 def complete_visible_publications(services: Services) -> list[str]:
