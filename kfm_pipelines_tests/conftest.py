@@ -83,7 +83,7 @@ LONGEST = (
     ("load/test_storm.py",),
     ("test_demo_and_up.py", "browser/test_backfill.py"),
     ("test_daemon.py", "load/test_order.py"),
-    ("test_runbooks.py", "telemetry/test_collector.py"),
+    ("test_runbooks.py",),
 )
 
 

@@ -19,6 +19,7 @@ from kfm_pipelines_tests.fixtures.aws.emulator import bodies, listening
 from kfm_pipelines_tests.fixtures.runs.dispatch import OTHER, declare, spoiled
 from kfm_pipelines_tests.fixtures.sites.processes import eventually, forked_run_processes
 from kfm_pipelines_tests.fixtures.sites.site import Site
+from kfm_pipelines_tests.fixtures.telemetry.collectors import Receiver, receiver
 from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of
 
 LAUNCH = """
@@ -85,7 +86,11 @@ class Ui:
 @pytest.mark.slow
 def test_the_daemon_publishes_backfills_skip_and_serial_runs_never_overlap(site: Site) -> None:
     declare(site, serial=True)
-    with serve_dagster(site.root, site.environment) as server, open_instance() as instance:
+    with (
+        receiver() as collector,
+        serve_dagster(site.root, {**site.environment, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}) as server,
+        open_instance() as instance,
+    ):
         ui = Ui(server.url)
         for hour in (0, 1, 2, 6):  # the last one closes the others
             site.put(hour)
@@ -93,6 +98,7 @@ def test_the_daemon_publishes_backfills_skip_and_serial_runs_never_overlap(site:
         published = "SELECT count(*) AS n FROM kfm.revisions"
         assert eventually(lambda: site.fetch(published) == [{"n": 4}], seconds=120)
 
+        _assert_runs_send_telemetry_before_they_end(collector)
         [fork_server] = forked_run_processes()
         os.kill(fork_server, signal.SIGKILL)  # the next run starts another one
         soil = site.key().replace("usgs-streamflow", "usda-soil")
@@ -122,6 +128,12 @@ def test_the_daemon_publishes_backfills_skip_and_serial_runs_never_overlap(site:
         _assert_freshness_is_evaluated(site)
         _assert_a_failed_run_is_alerted(site)
         _assert_serial_runs_do_not_overlap(instance)
+
+
+def _assert_runs_send_telemetry_before_they_end(collector: Receiver) -> None:
+    """A run lives for seconds and metrics are sent once a minute, so they arrive because the process ends."""
+    assert eventually(lambda: "publish" in {span.name for span in collector.spans}, seconds=20)
+    assert eventually(lambda: "keys_settled_total" in {one.name for one in collector.metrics}, seconds=20)
 
 
 def _assert_serial_runs_do_not_overlap(instance: dg.DagsterInstance) -> None:
