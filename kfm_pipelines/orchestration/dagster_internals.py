@@ -67,10 +67,8 @@ def are_daemons_healthy(instance: dg.DagsterInstance, daemons: Sequence[str], he
 
 
 def fork_runs(preload: str) -> None:
-    """In a code server, forks the process of each run from one that has imported the module `preload`.
-
-    A new interpreter would import everything again. Dagster starts processes by the context named `spawn`.
-    """
+    """In a code server, forks the process of each run from one that has imported the module `preload`, because a new
+    interpreter would import everything again. Dagster starts processes by the context named `spawn`."""
     if sys.argv[1:3] != ["api", "grpc"] or multiprocessing.parent_process() is not None:
         return  # not a code server, or one of its runs
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads must not be forked

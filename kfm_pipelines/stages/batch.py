@@ -257,7 +257,6 @@ class Batch:
             self._store.keep(path(claim.key, claim.epoch))
         entry = audit_entry(Action.REVIEW_ASKED, self._dataset, claim, governance.policy, staged.digest, {})
         transactions.await_review(self.database, claim, staged.digest, entry)
-        self._store.forget_work(self._layout, claim.key)
         self.notes[claim.key] = "awaiting review"
         self._outcomes.emit_unpublished(claim, AWAITING)
         return True

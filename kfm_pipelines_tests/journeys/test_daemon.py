@@ -17,7 +17,7 @@ from kfm_pipelines.orchestration.names import STAGES
 from kfm_pipelines.telemetry.logs.configure import LOG_FILE
 from kfm_pipelines_tests.fixtures.aws.emulator import bodies, listening
 from kfm_pipelines_tests.fixtures.runs.dispatch import OTHER, declare, spoiled
-from kfm_pipelines_tests.fixtures.sites.processes import eventually, forked_run_processes
+from kfm_pipelines_tests.fixtures.sites.processes import eventually, fork_servers
 from kfm_pipelines_tests.fixtures.sites.site import Site
 from kfm_pipelines_tests.fixtures.telemetry.collectors import Receiver, receiver
 from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of
@@ -99,7 +99,7 @@ def test_the_daemon_publishes_backfills_skip_and_serial_runs_never_overlap(site:
         assert eventually(lambda: site.fetch(published) == [{"n": 4}], seconds=120)
 
         _assert_runs_send_telemetry_before_they_end(collector)
-        [fork_server] = forked_run_processes()
+        [fork_server] = fork_servers()
         os.kill(fork_server, signal.SIGKILL)  # the next run starts another one
         soil = site.key().replace("usgs-streamflow", "usda-soil")
         instance.add_dynamic_partitions("usda_soil", [soil])

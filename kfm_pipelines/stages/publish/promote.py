@@ -22,7 +22,7 @@ from kfm_pipelines.catalog.trust.trust_root import load_trust_root
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, SignatureRefused
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.publish.stage import Release
+from kfm_pipelines.stages.publish.stage import Release, StagedFiles
 from kfm_pipelines.stages.publish.tables import Publication
 from kfm_pipelines.stores import Layout, Store, WorkStore
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH, STAGED_DATA, STAGED_ITEM
@@ -30,8 +30,8 @@ from kfm_pipelines.stores.layout import PROVENANCE_GRAPH, STAGED_DATA, STAGED_IT
 log = logging.getLogger(__name__)
 
 
-def read_staged(store: WorkStore, layout: Layout, release: Release, txn: int) -> dict[str, bytes]:
-    """Returns the staged files by name. Raises IntegrityBroken unless this process holds exactly what was staged."""
+def read_staged(store: WorkStore, layout: Layout, release: Release, txn: int) -> StagedFiles:
+    """Returns the staged files. Raises IntegrityBroken unless this process holds exactly what was staged."""
     digests = {STAGED_DATA: release.content_hash, STAGED_ITEM: release.item_hash}
     digests |= {**release.documents, **release.records, **release.shared}
     staged = {}
@@ -46,12 +46,11 @@ def read_staged(store: WorkStore, layout: Layout, release: Release, txn: int) ->
 
 
 def promote(
-    store: WorkStore, layout: Layout, release: Release, txn: int, *, visible: bool, before_swap: Callable[[], None]
+    store: WorkStore, layout: Layout, release: Release, staged: StagedFiles | None, before_swap: Callable[[], None]
 ) -> None:
-    """Publishes the release. If readers see it already, because a predecessor was stopped after the swap, only what
-    follows is repeated. `before_swap` is the last chance to refuse."""
-    if not visible:
-        staged = read_staged(store, layout, release, txn)
+    """Publishes the staged files. None: readers see the release already, because a predecessor was stopped after the
+    swap, and only what follows is repeated. `before_swap` is the last chance to refuse."""
+    if staged is not None:
         store.create(layout.content(release.content_hash), staged[STAGED_DATA])
         for name, digest in {**release.documents, **release.records}.items():
             store.create(layout.document(digest), staged[name])

@@ -29,7 +29,7 @@ from kfm_pipelines.errors import (
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.promote import promote, read_staged, write_current_if_missing, write_history
-from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, care_facts, stage
+from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, StagedFiles, care_facts, stage
 from kfm_pipelines.stages.publish.tables import open_publication
 from kfm_pipelines.stages.validate.report import remove_replaced
 from kfm_pipelines.state import kill_switch, transactions, wal
@@ -78,12 +78,12 @@ def publish(services: Services, dataset: Dataset, claim: Claim, governance: Gove
     """Publishes the staged release if the recorded verdicts and reviews allow exactly these bytes."""
     release = staged_release(services.database, claim)
     _refuse_unless_allowed(services.database, claim, governance, release, claim.epoch)
-    read_staged(services.store, Layout(dataset.pipeline), release, claim.epoch)
+    staged = read_staged(services.store, Layout(dataset.pipeline), release, claim.epoch)
     # Checked again under the lock; here it only avoids writing an intent that must not be carried out.
     with services.database.transaction() as connection:
         kill_switch.refuse_if_killed(connection, dataset.dataset)
     transactions.advance(services.database, claim, Step.PUBLISH, release.as_detail())
-    _complete(services, dataset, claim, release, claim.epoch, visible=False)
+    _complete(services, dataset, claim, release, claim.epoch, staged)
     return release
 
 
@@ -94,10 +94,11 @@ def finish(
     seen it and this process has not staged it, it is no longer allowed, or the Item was changed."""
     release = Release.from_values(intent.detail)
     try:
-        seen = is_visible(services, dataset, intent)
-        if not seen:
+        staged = None
+        if not is_visible(services, dataset, intent):
             _refuse_unless_allowed(services.database, claim, governance(), release, intent.txn)
-        _complete(services, dataset, claim, release, intent.txn, visible=seen)
+            staged = read_staged(services.store, Layout(dataset.pipeline), release, intent.txn)
+        _complete(services, dataset, claim, release, intent.txn, staged)
     except (
         IntegrityBroken, ObjectMissing, PointerMoved, GateRefused, PolicyRefused, ReviewRefused, SignatureRefused
     ) as error:  # fmt: skip
@@ -165,11 +166,13 @@ def _refuse_unless_allowed(
         raise ReviewRefused(f"{claim.key}: nobody with authority has approved this release")
 
 
-def _complete(services: Services, dataset: Dataset, claim: Claim, release: Release, txn: int, *, visible: bool) -> None:
-    with open_publication(services.database, claim, dataset.dataset, visible=visible) as locked:
+def _complete(
+    services: Services, dataset: Dataset, claim: Claim, release: Release, txn: int, staged: StagedFiles | None
+) -> None:
+    with open_publication(services.database, claim, dataset.dataset, visible=staged is None) as locked:
         write_current_if_missing(services, dataset, release, locked)
         layout = Layout(dataset.pipeline)
-        promote(services.store, layout, release, txn, visible=visible, before_swap=locked.refuse_if_killed)
+        promote(services.store, layout, release, staged, locked.refuse_if_killed)
         withdrawn = locked.withdrawn_contents(release.content_hash)
         for content_hash in withdrawn:
             services.store.discard(layout.content(content_hash))
@@ -181,7 +184,6 @@ def _complete(services: Services, dataset: Dataset, claim: Claim, release: Relea
             txn=txn,
             note=_missing_history_note(release.revision, lost),
         )
-    services.store.forget_work(layout, claim.key)
     try:
         remove_replaced(services, claim.key, txn)
     except KfmError as error:  # it is published, and the nightly purge removes the rest

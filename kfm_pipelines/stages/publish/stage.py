@@ -36,6 +36,8 @@ from kfm_pipelines.stores.layout import STAGED_ITEM, public_key
 if TYPE_CHECKING:
     import pyarrow as pa
 
+StagedFiles = Mapping[str, bytes]  # by name
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:

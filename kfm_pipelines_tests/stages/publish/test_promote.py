@@ -43,7 +43,8 @@ def store(tmp_path: Path) -> WorkStore:
 
 
 def promote(store: WorkStore, layout: Layout, release: Release, txn: int, *, visible: bool = False) -> None:
-    promotion.promote(store, layout, release, txn, visible=visible, before_swap=lambda: None)
+    staged = None if visible else read_staged(store, layout, release, txn)
+    promotion.promote(store, layout, release, staged, before_swap=lambda: None)
 
 
 def candidate(epoch: int = 1) -> Candidate:
