@@ -89,7 +89,7 @@ def read_exemption(database: Database, identifier: str) -> Exemption:
 
 def _audit(connection: Connection, action: Action, exemption: Exemption, signed: Signature) -> None:
     detail = {"exemption": exemption.id, "until": exemption.until.isoformat(), "keys": exemption.key_prefix}
-    audit.record(connection, AuditEntry(action, signed.holder, exemption.dataset, exemption.policy, detail=detail))
+    audit.record(connection, [AuditEntry(action, signed.holder, exemption.dataset, exemption.policy, detail=detail)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +148,7 @@ def _insert(database: Database, version: PolicyVersion, dataset: str) -> None:
         ).rowcount
         if new:
             detail = {"key_id": version.key_id} if version.key_id else {}
-            audit.record(
-                connection,
-                AuditEntry(Action.POLICY_USED, "kfm", dataset, version.name, digest=version.digest, detail=detail),
-            )
+            entry = AuditEntry(Action.POLICY_USED, "kfm", dataset, version.name, digest=version.digest, detail=detail)
+            audit.record(connection, [entry])
     if not new:
         register_version(database, version, dataset)

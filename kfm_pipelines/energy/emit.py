@@ -93,10 +93,10 @@ def record_usage(
     return []
 
 
-def record_lost_costs(services: Services, dataset: str, key: str) -> None:
-    """Records an unknown cost for the stages of a key whose last run may have died."""
+def record_lost_costs(services: Services, dataset: str, keys: Sequence[str]) -> None:
+    """Records an unknown cost for the stages of keys whose last run may have died."""
     with best_effort(services.telemetry, "the cost of a run that died", "energy"):
-        record_lost_stages(services.database, key, dataset, coefficients_digest(services))
+        record_lost_stages(services.database, keys, dataset, coefficients_digest(services))
 
 
 @contextmanager

@@ -57,8 +57,9 @@ def record_entries(database: Database, entries: Sequence[EnergyEntry], coefficie
     )
 
 
-def record_lost_stages(database: Database, key: str, dataset: str, coefficients: str) -> None:
-    """Records an unknown cost for every stage that a dead run began for this key and did not record at its end."""
+def record_lost_stages(database: Database, keys: Sequence[str], dataset: str, coefficients: str) -> None:
+    """Records an unknown cost for every stage that a dead run began for one of these keys and did not record at its
+    end."""
     database.execute(
         """
         INSERT INTO kfm.energy (run_id, dataset, key, epoch, replay, stage, method, coefficients)
@@ -66,8 +67,9 @@ def record_lost_stages(database: Database, key: str, dataset: str, coefficients:
                (SELECT detail ->> 'replay' FROM kfm.wal b
                 WHERE b.key = last.key AND b.txn = last.txn AND b.step = 'begin'),
                begun.stage, 'unknown', %(coefficients)s
-        FROM (SELECT w.run_id, w.key, w.txn, w.step, w.outcome FROM kfm.wal w JOIN kfm.keys k USING (key)
-              WHERE w.key = %(key)s AND k.awaiting IS NULL ORDER BY w.id DESC LIMIT 1) last
+        FROM (SELECT DISTINCT ON (w.key) w.run_id, w.key, w.txn, w.step, w.outcome
+              FROM kfm.wal w JOIN kfm.keys k USING (key)
+              WHERE w.key = ANY(%(keys)s) AND k.awaiting IS NULL ORDER BY w.key, w.id DESC) last
         JOIN (VALUES (1, 'begin', 'compute'), (2, 'compute', 'mask'), (3, 'mask', 'validate'),
                      (4, 'validate', 'stage'), (5, 'stage_atomic', 'publish'), (5, 'publish', 'publish'))
                      AS reached (place, step, stage)
@@ -77,9 +79,9 @@ def record_lost_stages(database: Database, key: str, dataset: str, coefficients:
         WHERE last.outcome IS NULL AND NOT EXISTS (
             SELECT FROM kfm.energy e
             WHERE e.run_id = last.run_id AND e.key = last.key AND e.epoch = last.txn AND e.stage = begun.stage)
-        ORDER BY begun.place
+        ORDER BY last.key, begun.place
         """,
-        {"key": key, "dataset": dataset, "coefficients": coefficients},
+        {"keys": list(keys), "dataset": dataset, "coefficients": coefficients},
     )
 
 

@@ -1,12 +1,11 @@
 """Records events in the inbox, in one transaction per batch, and their raw messages in the archive."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field
 from datetime import datetime
 
 from kfm_pipelines.declarations.dataset import Datasets
-from kfm_pipelines.errors import IntegrityBroken, UniquenessInAttributes
+from kfm_pipelines.errors import IntegrityBroken, KfmError, UniquenessInAttributes
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.inbox.deduplicate import (
     DistinctEvent,
@@ -123,28 +122,34 @@ def advance_streams(
     due.make_keys_due(connection, [one.key for one in changed if not one.unasked])
 
 
-def archive_events(services: Services, key: str, *, recheck_store: bool = False) -> int:
-    """Writes the raw messages of the key's events to the store, once per identity, and returns how many. With
-    `recheck_store` also those marked as archived that are missing: the store may be another one, or have lost them."""
+def archive_events(services: Services, keys: Sequence[str], *, recheck_store: bool = False) -> dict[str, KfmError]:
+    """Writes the raw messages of the keys' events to the store, once per identity, and returns the keys for which that
+    failed. With `recheck_store` also those marked as archived that are missing: the store may be another one, or have
+    lost them."""
     rows = services.database.fetch(
         """
-        SELECT identity, body, archived_at FROM kfm.inbox
-        WHERE key IN (%(key)s, (SELECT inputs_from FROM kfm.keys WHERE key = %(key)s))
-          AND (archived_at IS NULL OR %(again)s) ORDER BY identity
+        SELECT k.key, i.identity, i.body, i.archived_at
+        FROM kfm.keys k JOIN kfm.inbox i ON i.key = ANY(ARRAY[k.key, k.inputs_from])
+        WHERE k.key = ANY(%(keys)s) AND (i.archived_at IS NULL OR %(again)s) ORDER BY i.identity
         """,
-        {"key": key, "again": recheck_store},
+        {"keys": list(keys), "again": recheck_store},
     )
-    for row in rows:
-        path = archived_event(row["identity"])
-        if row["archived_at"] is None or not services.store.exists(path):
-            with suppress(IntegrityBroken):  # there already, from another message with this identity
-                services.store.create(path, row["body"].encode())
-    if rows:
+    paths = {row["identity"]: archived_event(row["identity"]) for row in rows}
+    missing = {
+        paths[row["identity"]]: row["body"].encode()
+        for row in rows
+        if row["archived_at"] is None or not services.store.exists(paths[row["identity"]])
+    }
+    failures = services.store.create_all(missing)
+    # A file with other bytes is there already, from another message with this identity.
+    failed = {path: error for path, error in failures.items() if not isinstance(error, IntegrityBroken)}
+    archived = [identity for identity, path in paths.items() if path not in failed]
+    if archived:
         services.database.execute(
             "UPDATE kfm.inbox SET archived_at = clock_timestamp() WHERE identity = ANY(%(identities)s)",
-            {"identities": [row["identity"] for row in rows]},
+            {"identities": archived},
         )
-    return len(rows)
+    return {row["key"]: failed[path] for row in rows if (path := paths[row["identity"]]) in failed}
 
 
 def _ensure_keys(connection: Connection, events: Sequence[DistinctEvent]) -> None:

@@ -5,7 +5,7 @@ Drawing is slow, so keys whose data lies in the same places share one picture, a
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.config.key_config import KeyConfigs
-from kfm_pipelines.stages.publish.release import detail_of
+from kfm_pipelines.state.key_facts import KeyFacts, load_facts
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
@@ -48,23 +48,24 @@ class BatchPreviews:
         self._dataset = dataset
         self._configs = configs
 
-    def care(self, claims: Iterable[Claim]) -> dict[str, CarePreview]:
+    def care(self, claims: Sequence[Claim]) -> dict[str, CarePreview]:
         """Returns previews of the masked keys among those staged, as far as they can be drawn."""
         previews: dict[str, CarePreview] = {}
+        facts = load_facts(self._services.database, {claim.key: claim.epoch for claim in claims})
         for claim in claims:
             try:
                 config = self._configs.for_key(claim.key)
                 rules = config.rules(claim.key)
                 if rules.masks:
-                    previews[claim.key] = self._care_preview(config.dataset, claim, rules.policy.name)
+                    previews[claim.key] = self._care_preview(config.dataset, claim, rules.policy.name, facts[claim.key])
             except Exception as error:  # noqa: BLE001 - its message may quote the data
                 log.warning("no picture of %s: %s\n%s", claim.key, type(error).__name__, format_traceback(error))
         return previews
 
-    def _care_preview(self, dataset: Dataset, claim: Claim, policy: str) -> CarePreview:
+    def _care_preview(self, dataset: Dataset, claim: Claim, policy: str, facts: KeyFacts) -> CarePreview:
         from kfm_pipelines.care.review.maps import DIALOG_WIDTH, draw_release_map
 
-        measures = detail_of(self._services.database, claim, Step.MASK)["measures"]
+        measures = facts.detail(Step.MASK)["measures"]
         data = self._services.store.read(Layout(dataset.pipeline).staged_data(claim.key, claim.epoch))
         table = read_parquet(data, claim.key)
         picture = draw_release_map(self._services, dataset, claim.key, table, DIALOG_WIDTH)

@@ -13,14 +13,14 @@ from kfm_pipelines.errors import IntegrityBroken, ObjectForbidden, ObjectMissing
 from kfm_pipelines.events import IngestEvent, newest_per_object
 from kfm_pipelines.inbox.record import archive_events
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.compute.inputs import FetchedObject, PreparedInputs, build_inputs, fetch_object
+from kfm_pipelines.stages.compute.inputs import FetchedObject, PreparedInputs, build_inputs, fetch, fetch_object
 from kfm_pipelines.stages.config.changes import NO_SNAPSHOT, UNPUBLISHED, configuration_changes
 from kfm_pipelines.stages.config.key_config import DECLARATION, KeyConfigs
-from kfm_pipelines.stages.publish.release import detail_of
 from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.state.key_facts import KeyFacts
 from kfm_pipelines.state.keys import Claim, dataset_of_key
 from kfm_pipelines.state.last_transaction import AppliedTransaction, applied_transaction
 from kfm_pipelines.state.wal import Step
@@ -50,8 +50,9 @@ def prepare_reproduction(services: Services, claim: Claim, configs: KeyConfigs) 
     """Begins with exactly the inputs of the published release and fetches them; waiting events are left waiting."""
     applied = applied_transaction(services.database, claim.key)
     intent = {"follows": applied.revision, "inputs": applied.inputs} if applied else {"follows": 0, "inputs": []}
-    known = transactions.begin(services.database, claim, lambda _: intent, take_events=False)
-    archive_events(services, claim.key, recheck_store=True)
+    known = transactions.begin(services.database, [claim], lambda *_: intent, take_events=False)[claim.key]
+    for error in archive_events(services, [claim.key], recheck_store=True).values():
+        raise error
     _refuse_if_changed(claim.key, changes_since_publication(services, claim.key))
     applied, original = _require_applied(services.database, claim.key), configs.for_key(claim.key)
     events = _original_events(applied, known)
@@ -64,12 +65,12 @@ def prepare_reproduction(services: Services, claim: Claim, configs: KeyConfigs) 
     return replace(prepared, fingerprint=applied.computed["fingerprint"])
 
 
-def refuse_different_data(database: Database, claim: Claim) -> None:
+def refuse_different_data(database: Database, facts: KeyFacts) -> None:
     """Raises ReplayRefused when the masked data differs from the published data; call before staging."""
-    now, then = detail_of(database, claim, Step.MASK)["content_hash"], _require_applied(database, claim.key).published
+    now, then = facts.detail(Step.MASK)["content_hash"], _require_applied(database, facts.key).published
     if now != then["content_hash"]:
         was = then["content_hash"][:12]
-        _refuse_if_changed(claim.key, [f"its data comes out as {now[:12]} and was {was}, under the same configuration"])
+        _refuse_if_changed(facts.key, [f"its data comes out as {now[:12]} and was {was}, under the same configuration"])
 
 
 def is_still_published(services: Services, dataset: Dataset, release: Release) -> bool:
@@ -131,7 +132,7 @@ def _fetch_inputs(
     fetched, changes = {}, []
     for event in events:
         try:
-            fetched[event.asset_uri] = fetch_object(services, event, dataset.input.max_bytes)
+            fetched[event.asset_uri] = fetch_object(services, event, lambda one: fetch(one, dataset.input.max_bytes))
         except (IntegrityBroken, ObjectMissing, ObjectForbidden) as error:
             changes.append(str(error))
             continue

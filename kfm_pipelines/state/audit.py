@@ -1,11 +1,11 @@
 """The audit log: what was done to sensitive data, what was decided about it and who saw it. Append-only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from kfm_pipelines.state.database import Connection, Database, jsonb
+from kfm_pipelines.state.database import Connection, Database, insert_rows
 
 
 class Action(StrEnum):
@@ -37,14 +37,8 @@ class AuditEntry:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-def record(connection: Connection, entry: AuditEntry) -> None:
-    connection.execute(
-        """
-        INSERT INTO kfm.audit (action, actor, dataset, key, txn, policy, digest, detail)
-        VALUES (%(action)s, %(actor)s, %(dataset)s, %(key)s, %(txn)s, %(policy)s, %(digest)s, %(detail)s)
-        """,
-        {**asdict(entry), "detail": jsonb(dict(entry.detail))},
-    )
+def record(connection: Connection, entries: Sequence[AuditEntry]) -> None:
+    insert_rows(connection, "audit", [asdict(entry) for entry in entries])
 
 
 def entries_of_key(database: Database, key: str) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The connection to Postgres: a small pool, the migrations, and the translation of database errors."""
 
 import select
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +154,18 @@ def jsonb(value: object) -> "Jsonb":
     from psycopg.types.json import Jsonb
 
     return Jsonb(value)
+
+
+def insert_rows(connection: Connection, table: str, rows: Sequence[Mapping[str, object]]) -> None:
+    """Inserts rows with the same columns into a table of the schema `kfm`, in their order, by one statement."""
+    from psycopg import sql
+
+    if rows:
+        name, columns = sql.Identifier("kfm", table), sql.SQL(", ").join(map(sql.Identifier, rows[0]))
+        statement = sql.SQL(
+            "INSERT INTO {table} ({columns}) SELECT {columns} FROM jsonb_populate_recordset(NULL::{table}, %(rows)s)"
+        )
+        connection.execute(statement.format(table=name, columns=columns), {"rows": jsonb(rows)})
 
 
 def advisory_lock(connection: Connection, name: str, seconds: float) -> bool:

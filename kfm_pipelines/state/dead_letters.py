@@ -119,26 +119,29 @@ def _record_message(connection: Connection, queue: str, refusal: Refusal, times:
         record_move(connection, [row["id"]], what, {"stage": "receive", "error": type(error).__name__})
 
 
-def close_key(connection: Connection, key: str, detail: Mapping[str, object]) -> None:
-    _close(connection, "key = %(key)s AND body IS NULL AND closed_at IS NULL", {"key": key}, detail)
+def close_keys(connection: Connection, details: Mapping[str, Mapping[str, object]]) -> None:
+    """Closes the letters of these keys, each with its detail."""
+    condition = "key = ANY(%(keys)s) AND body IS NULL AND closed_at IS NULL"
+    for letter, key in _close(connection, condition, {"keys": list(details)}):
+        record_move(connection, [letter], "closed", details[key])
 
 
 def close(connection: Connection, letter: int, detail: Mapping[str, object]) -> None:
-    _close(connection, "id = %(letter)s AND state <> 'closed'", {"letter": letter}, detail)
+    closed = _close(connection, "id = %(letter)s AND state <> 'closed'", {"letter": letter})
+    record_move(connection, [letter for letter, _ in closed], "closed", detail)
 
 
-def _close(
-    connection: Connection, condition: str, parameters: Mapping[str, object], detail: Mapping[str, object]
-) -> None:
+def _close(connection: Connection, condition: str, parameters: Mapping[str, object]) -> list[tuple[int, str]]:
+    """Returns the closed letters and their keys."""
     rows = connection.execute(
         f"""
         UPDATE kfm.dead_letters SET state = 'closed', closed_at = clock_timestamp(), changed_at = clock_timestamp(),
                filed_at = NULL
-        WHERE {condition} RETURNING id
+        WHERE {condition} RETURNING id, key
         """.encode(),  # noqa: S608 - both conditions are literals in this module
         parameters,
-    ).fetchall()
-    record_move(connection, [row["id"] for row in rows], "closed", detail)
+    )
+    return [(row["id"], row["key"]) for row in rows]
 
 
 def record_move(connection: Connection, letters: Sequence[int], what: str, detail: Mapping[str, object]) -> None:

@@ -23,20 +23,27 @@ class Delivery:
     token: str | None = None
 
 
-def events_of(connection: Connection, key: str) -> list[IngestEvent]:
-    """Returns the key's own events and those of the key it takes inputs from, without those held in the late lane."""
+def events_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, list[IngestEvent]]:
+    """Returns each key's own events and those of the key it takes inputs from, without those held in the late lane."""
     rows = connection.execute(
         """
-        SELECT i.identity, i.key, i.dataset, i.shape, i.asset_uri, i.etag, i.version_id, i.size, i.sequencer,
-               i.event_time, i.priority, i.change, i.partition, i.message_group, i.group_sequence,
+        SELECT k.key AS asked, i.identity, i.key, i.dataset, i.shape, i.asset_uri, i.etag, i.version_id, i.size,
+               i.sequencer, i.event_time, i.priority, i.change, i.partition, i.message_group, i.group_sequence,
                k.window_start, k.window_end, coalesce(l.is_late, false) AS late
         FROM kfm.keys k JOIN kfm.inbox i ON i.key = ANY(ARRAY[k.key, k.inputs_from])
         LEFT JOIN kfm.late l ON l.identity = i.identity
-        WHERE k.key = %(key)s AND l.state IS DISTINCT FROM 'held' ORDER BY i.identity
+        WHERE k.key = ANY(%(keys)s) AND l.state IS DISTINCT FROM 'held' ORDER BY i.identity
         """,
-        {"key": key},
+        {"keys": list(keys)},
     )
-    return [_event(row) for row in rows]
+    events: dict[str, list[IngestEvent]] = {key: [] for key in keys}
+    for row in rows:
+        events[row.pop("asked")].append(_event(row))
+    return events
+
+
+def events_of(connection: Connection, key: str) -> list[IngestEvent]:
+    return events_of_keys(connection, [key])[key]
 
 
 def known_identities(database: Database, identities: Sequence[str]) -> set[str]:

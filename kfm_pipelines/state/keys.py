@@ -4,10 +4,11 @@ The lease says when another worker may take over; the epoch says who is too late
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from kfm_pipelines.errors import Fenced, KeyBusy, KeyInvalid, KfmError
 from kfm_pipelines.state.database import Database
@@ -17,7 +18,7 @@ PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 # Code that changes many keys first locks them in this order, in a separate statement: two processes cannot deadlock,
 # and the change that follows sees the rows as they are under the lock.
 LOCK_HELD = "SELECT FROM kfm.keys WHERE owner = %(owner)s ORDER BY key FOR NO KEY UPDATE"
-LOCK_NAMED = "SELECT FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE"
+LOCK_NAMED = "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE"
 # Includes keys that take their inputs from one of these, because they change together.
 LOCK_WITH_DEPENDENTS = """
     SELECT FROM kfm.keys WHERE key = ANY(%(keys)s) OR inputs_from = ANY(%(keys)s) ORDER BY key FOR NO KEY UPDATE
@@ -62,28 +63,47 @@ class Claims:
 
     def take(self, key: str) -> Claim:
         """Takes the key if it is free, ours, or its lease has expired. A claim for a replay leaves the key due."""
-        rows = self._database.fetch(
-            """
-            UPDATE kfm.keys
-            SET epoch = epoch + 1, owner = %(owner)s, attempts = attempts + 1,
-                due_at = CASE WHEN %(replay)s::text IS NOT NULL THEN due_at END,
-                lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
-            WHERE key = %(key)s AND (owner IS NULL OR owner = %(owner)s OR lease_until < clock_timestamp())
-              AND dataset = coalesce(%(dataset)s, dataset) AND (awaiting IS NULL OR NOT %(spares_reviews)s)
-            RETURNING epoch, attempts
-            """,
-            {
-                "key": key,
-                "owner": self.owner,
-                "lease": self._lease_seconds,
-                "replay": self._replay,
-                "dataset": self._dataset,
-                "spares_reviews": self._skip_in_review,
-            },
-        )
-        if not rows:
-            self._explain_refusal(key)
-        return Claim(key, rows[0]["epoch"], rows[0]["attempts"], self.owner, self._replay)
+        for claim in self._take([key]):
+            return claim
+        raise self._refusal(key)
+
+    def take_all(self, keys: Sequence[str]) -> tuple[list[Claim], dict[str, KfmError]]:
+        """Takes all of these keys that can be taken, and returns why the others cannot."""
+        claims, refused = {claim.key: claim for claim in self._take(keys, LOCK_AVAILABLE)}, {}
+        for key in keys:
+            if key not in claims:  # another process may have locked it for a moment
+                try:
+                    claims[key] = self.take(key)
+                except KfmError as error:
+                    refused[key] = error
+        return [claims[key] for key in sorted(claims)], refused
+
+    def _take(self, keys: Sequence[str], lock: str = LOCK_NAMED) -> list[Claim]:
+        with self._database.transaction() as connection:
+            locked = [row["key"] for row in connection.execute(lock, {"keys": list(keys)})]
+            rows = connection.execute(
+                """
+                UPDATE kfm.keys
+                SET epoch = epoch + 1, owner = %(owner)s, attempts = attempts + 1,
+                    due_at = CASE WHEN %(replay)s::text IS NOT NULL THEN due_at END,
+                    lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
+                WHERE key = ANY(%(keys)s) AND (owner IS NULL OR owner = %(owner)s OR lease_until < clock_timestamp())
+                  AND dataset = coalesce(%(dataset)s, dataset) AND (awaiting IS NULL OR NOT %(spares_reviews)s)
+                RETURNING key, epoch, attempts
+                """,
+                {
+                    "keys": locked,
+                    "owner": self.owner,
+                    "lease": self._lease_seconds,
+                    "replay": self._replay,
+                    "dataset": self._dataset,
+                    "spares_reviews": self._skip_in_review,
+                },
+            ).fetchall()
+        return [self._claim(row) for row in rows]
+
+    def _claim(self, row: Mapping[str, Any]) -> Claim:
+        return Claim(row["key"], row["epoch"], row["attempts"], self.owner, self._replay)
 
     def held(self) -> dict[str, Claim]:
         """Returns the claims of this owner, ordered by key."""
@@ -94,7 +114,7 @@ class Claims:
             """,
             {"owner": self.owner, "dataset": self._dataset},
         )
-        return {row["key"]: Claim(row["key"], row["epoch"], row["attempts"], self.owner, self._replay) for row in rows}
+        return {row["key"]: self._claim(row) for row in rows}
 
     def renew(self) -> None:
         # A key locked by its own publication is safe; waiting for it would let the other leases expire.
@@ -127,17 +147,19 @@ class Claims:
                 # Without the database the lease expires by itself, and fencing keeps a late worker harmless.
                 continue
 
-    def _explain_refusal(self, key: str) -> None:
+    def _refusal(self, key: str) -> KfmError:
         rows = self._database.fetch("SELECT owner, lease_until FROM kfm.keys WHERE key = %(key)s", {"key": key})
         if not rows:
-            raise KeyInvalid(f"{key}: no event has named this key, so there is nothing to compute it from")
+            return KeyInvalid(f"{key}: no event has named this key, so there is nothing to compute it from")
         if self._dataset is not None:
             for reason in keys_of_other_datasets(self._database, self._dataset, [key]).values():
-                raise KeyInvalid(reason)
+                return KeyInvalid(reason)
         if self._skip_in_review:
             for reason in keys_in_review(self._database, [key]).values():
-                raise KeyBusy(reason)
-        raise KeyBusy(f"{key}: held by run {rows[0]['owner']} until {rows[0]['lease_until']:%H:%M:%S %Z}")
+                return KeyBusy(reason)
+        if rows[0]["owner"] is None:
+            return KeyBusy(f"{key}: another run has just ended its work on it")
+        return KeyBusy(f"{key}: held by run {rows[0]['owner']} until {rows[0]['lease_until']:%H:%M:%S %Z}")
 
 
 def keys_of_other_datasets(database: Database, dataset: str, keys: Sequence[str]) -> dict[str, str]:
@@ -181,13 +203,6 @@ def due_or_held_keys(database: Database, keys: Sequence[str], owner: str) -> set
 def window_of_key(database: Database, key: str) -> tuple[datetime, datetime]:
     [row] = database.fetch("SELECT window_start, window_end FROM kfm.keys WHERE key = %(key)s", {"key": key})
     return row["window_start"], row["window_end"]
-
-
-def source_of_key(database: Database, key: str) -> str | None:
-    """Returns the key of another version from which this key takes its inputs."""
-    [row] = database.fetch("SELECT inputs_from FROM kfm.keys WHERE key = %(key)s", {"key": key})
-    source: str | None = row["inputs_from"]
-    return source
 
 
 def dataset_of_key(database: Database, key: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from kfm_pipelines.declarations.identity import BBox, box_from
 from kfm_pipelines.errors import IntegrityBroken
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, insert_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,7 @@ class FetchCounts:
         return FetchCounts(self.hits + other.hits, self.misses + other.misses)
 
 
+_LEDGER_COLUMNS = ("run_id", "key", "revision", "txn", "content_hash", "item_hash", "rows", "bytes")
 _CURRENT = "SELECT * FROM kfm.revisions WHERE key = %(key)s ORDER BY revision DESC LIMIT 1"
 
 
@@ -82,49 +83,46 @@ def lock_current_revision(connection: Connection, key: str) -> Revision | None:
     return Revision.from_values(row) if row else None
 
 
-def record_revision(connection: Connection, new: Revision) -> None:
-    """Inserts the revision. One being restored must have the same bytes; its Item names the software, so may differ."""
-    row = connection.execute(
-        "SELECT * FROM kfm.revisions WHERE key = %(key)s AND revision = %(revision)s",
-        {"key": new.key, "revision": new.revision},
-    ).fetchone()
-    if row is None:
-        connection.execute(
-            """
-            INSERT INTO kfm.revisions
-                (key, revision, txn, inputs_hash, fingerprint, content_hash, item_hash, rows, bytes, bbox, run_id)
-            VALUES (%(key)s, %(revision)s, %(txn)s, %(inputs_hash)s, %(fingerprint)s, %(content_hash)s, %(item_hash)s,
-                    %(rows)s, %(bytes)s, %(bbox)s, %(run_id)s)
-            """,
-            {**asdict(new), "bbox": list(new.bbox) if new.bbox else None},
-        )
-    elif row["content_hash"] != new.content_hash:
-        raise IntegrityBroken(
-            f"{new.key}: revision {new.revision} came out as {new.content_hash[:12]}, not {row['content_hash'][:12]}"
-        )
-    else:
-        connection.execute(
-            """
-            UPDATE kfm.revisions SET item_hash = %(item_hash)s
-            WHERE key = %(key)s AND revision = %(revision)s AND item_hash <> %(item_hash)s
-            """,
-            {"key": new.key, "revision": new.revision, "item_hash": new.item_hash},
-        )
-
-
-def record_in_ledger(
-    connection: Connection, dataset: str, revision: Revision, manifest_hash: str | None, attestation_hash: str | None
-) -> None:
-    """Adds the publication to the ledger. The digests are None for what was staged before there were such records."""
+def record_revisions(connection: Connection, revisions: Sequence[Revision]) -> None:
+    """Inserts revisions of different keys. One being restored must have the same bytes; its Item names the software, so
+    may differ."""
+    asked = {"keys": [one.key for one in revisions], "revisions": [one.revision for one in revisions]}
+    rows = connection.execute(
+        """
+        SELECT key, content_hash FROM kfm.revisions
+        JOIN unnest(%(keys)s::text[], %(revisions)s::integer[]) AS asked (key, revision) USING (key, revision)
+        """,
+        asked,
+    )
+    restored = {row["key"]: row["content_hash"] for row in rows}
+    for one in revisions:
+        if restored.get(one.key, one.content_hash) != one.content_hash:
+            raise IntegrityBroken(
+                f"{one.key}: revision {one.revision} came out as {one.content_hash[:12]}, not {restored[one.key][:12]}"
+            )
     connection.execute(
         """
-        INSERT INTO kfm.ledger (run_id, dataset, key, revision, txn, content_hash, item_hash, manifest_hash,
-                                attestation_hash, rows, bytes)
-        VALUES (%(run_id)s, %(dataset)s, %(key)s, %(revision)s, %(txn)s, %(content_hash)s, %(item_hash)s, %(manifest)s,
-                %(attestation)s, %(rows)s, %(bytes)s)
+        UPDATE kfm.revisions r SET item_hash = asked.item_hash
+        FROM unnest(%(keys)s::text[], %(revisions)s::integer[], %(items)s::text[]) AS asked (key, revision, item_hash)
+        WHERE r.key = asked.key AND r.revision = asked.revision AND r.item_hash <> asked.item_hash
         """,
-        {**asdict(revision), "dataset": dataset, "manifest": manifest_hash, "attestation": attestation_hash},
+        {**asked, "items": [one.item_hash for one in revisions]},
     )
+    insert_rows(connection, "revisions", [asdict(one) for one in revisions if one.key not in restored])
+
+
+def record_in_ledger(connection: Connection, dataset: str, records: Mapping[Revision, Mapping[str, str]]) -> None:
+    """Records publications with the digests of their manifest and attestation, which early ones do not have."""
+    rows = [
+        {
+            **{name: value for name, value in asdict(one).items() if name in _LEDGER_COLUMNS},
+            "dataset": dataset,
+            "manifest_hash": digests.get("manifest"),
+            "attestation_hash": digests.get("attestation"),
+        }
+        for one, digests in records.items()
+    ]
+    insert_rows(connection, "ledger", rows)
 
 
 def mark_collection_changed(connection: Connection, dataset: str) -> None:
@@ -137,12 +135,14 @@ def mark_collection_changed(connection: Connection, dataset: str) -> None:
     )
 
 
-def neighbour_rows(database: Database, key: str, windows: int) -> list[int]:
-    """Returns the row counts of up to `windows` published windows on either side, of the same transform version."""
+def neighbour_rows(database: Database, keys: Sequence[str], windows: int) -> dict[str, tuple[int, ...]]:
+    """Returns the row counts of up to `windows` published windows on either side of each key, of the same transform
+    version."""
     # Without OFFSET 0 the planner turns the look at each neighbour into a join over all of them.
     rows = database.fetch(
         """
-        SELECT (SELECT rows FROM kfm.revisions r WHERE r.key = near.key ORDER BY r.revision DESC LIMIT 1) AS rows
+        SELECT mine.key, array_agg(
+                   (SELECT rows FROM kfm.revisions r WHERE r.key = near.key ORDER BY r.revision DESC LIMIT 1)) AS rows
         FROM kfm.keys mine, LATERAL (
             (SELECT k.key FROM kfm.keys k
              WHERE k.dataset = mine.dataset AND k.window_start < mine.window_start
@@ -156,11 +156,11 @@ def neighbour_rows(database: Database, key: str, windows: int) -> list[int]:
                AND EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key OFFSET 0)
              ORDER BY k.window_start LIMIT %(windows)s)
         ) AS near
-        WHERE mine.key = %(key)s
+        WHERE mine.key = ANY(%(keys)s) GROUP BY mine.key
         """,
-        {"key": key, "windows": windows},
+        {"keys": list(keys), "windows": windows},
     )
-    return [row["rows"] for row in rows]
+    return {row["key"]: tuple(row["rows"]) for row in rows}
 
 
 def published_keys(connection: Connection, dataset: str, page: str | None = None) -> list[PublishedKey]:
@@ -200,29 +200,34 @@ def processed_objects(database: Database, key: str) -> dict[str, ProcessedObject
     return {row["asset_uri"]: ProcessedObject(**row) for row in rows}
 
 
-def record_processed(connection: Connection, dataset: str, key: str, inputs: Sequence[Mapping[str, Any]]) -> None:
-    """Records these objects, and no others, as those of the revision being committed."""
-    ordered = sorted(inputs, key=lambda one: str(one["uri"]))
-    uris = [one["uri"] for one in ordered]
+def record_processed(connection: Connection, dataset: str, inputs: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Records these objects of each key, and no others, as those of the revision being committed."""
+    # In one order, so that two processes cannot deadlock.
+    ordered = sorted((str(one["uri"]), key, one) for key, objects in inputs.items() for one in objects)
+    objects = {"keys": [key for _, key, _ in ordered], "uris": [uri for uri, _, _ in ordered]}
     connection.execute(
-        "DELETE FROM kfm.ingest_state WHERE key = %(key)s AND NOT asset_uri = ANY(%(uris)s)", {"key": key, "uris": uris}
+        """
+        DELETE FROM kfm.ingest_state s WHERE s.key = ANY(%(committed)s) AND NOT EXISTS (
+            SELECT FROM unnest(%(keys)s::text[], %(uris)s::text[]) AS kept (key, uri)
+            WHERE kept.key = s.key AND kept.uri = s.asset_uri)
+        """,
+        {**objects, "committed": list(inputs)},
     )
     connection.execute(
         """
         INSERT INTO kfm.ingest_state AS known (dataset, key, asset_uri, etag, version_id, sequencer)
-        SELECT %(dataset)s, %(key)s, *
-        FROM unnest(%(uris)s::text[], %(etags)s::text[], %(versions)s::text[], %(sequencers)s::text[])
+        SELECT %(dataset)s, * FROM unnest(
+            %(keys)s::text[], %(uris)s::text[], %(etags)s::text[], %(versions)s::text[], %(sequencers)s::text[])
         ON CONFLICT (dataset, asset_uri) DO UPDATE SET
             key = excluded.key, etag = excluded.etag, version_id = excluded.version_id,
             sequencer = excluded.sequencer, processed_at = clock_timestamp()
         """,
         {
+            **objects,
             "dataset": dataset,
-            "key": key,
-            "uris": uris,
-            "etags": [one["etag"] for one in ordered],
-            "versions": [one["version"] for one in ordered],
-            "sequencers": [one.get("sequencer") for one in ordered],
+            "etags": [one["etag"] for _, _, one in ordered],
+            "versions": [one["version"] for _, _, one in ordered],
+            "sequencers": [one.get("sequencer") for _, _, one in ordered],
         },
     )
 

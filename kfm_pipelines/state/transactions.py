@@ -1,48 +1,54 @@
-"""Transitions of one key: every public function is one database transaction over WAL, inbox and key.
+"""Transitions of keys: every public function is one database transaction over WAL, inbox and keys.
 
 A key's transaction begins with a claim and ends in exactly one of `commit` (in `stages.publish.tables`), `skip` or
-`fail`; `hand_back` ends it without an outcome, so that the key is tried again.
+`fail`; `hand_back` ends it without an outcome, so that the key is tried again. What all keys of a run do is one
+statement for all of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state import audit, dead_letters, wal
 from kfm_pipelines.state.audit import AuditEntry
 from kfm_pipelines.state.database import Connection, Database
-from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.state.inbox import events_of_keys
 from kfm_pipelines.state.keys import PRIORITIES, Claim, fenced_error
-from kfm_pipelines.state.wal import Entry, Step
+from kfm_pipelines.state.verdicts import GateVerdict, record_verdicts
+from kfm_pipelines.state.wal import Entry, Step, Transition
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """The step that a stage completes for one key, and what is recorded with it."""
+
+    transition: Transition
+    audit_entry: AuditEntry | None = None
+    verdicts: Sequence[GateVerdict] = ()
 
 
 def begin(
     database: Database,
-    claim: Claim,
-    describe: Callable[[Sequence[IngestEvent]], Mapping[str, object]],
+    claims: Sequence[Claim],
+    describe: Callable[[Claim, Sequence[IngestEvent]], Mapping[str, object]],
     *,
     take_events: bool = True,
-) -> list[IngestEvent]:
-    """Opens the key's transaction over all events known now. Without `take_events` they stay waiting."""
+) -> dict[str, list[IngestEvent]]:
+    """Opens a transaction of each key over all events known now. Without `take_events` they stay waiting."""
     with database.transaction() as connection:
-        events = events_of(connection, claim.key)
-        _open(connection, claim, describe(events), events if take_events else [])
+        events = events_of_keys(connection, [claim.key for claim in claims])
+        intents = {claim: describe(claim, events[claim.key]) for claim in claims}
+        _open(connection, intents, {key: own if take_events else [] for key, own in events.items()})
     return events
 
 
-def advance(
-    database: Database,
-    claim: Claim,
-    step: Step,
-    detail: Mapping[str, object] | None = None,
-    *,
-    audit_entry: AuditEntry | None = None,
-) -> None:
-    """Writes a step and its audit entry."""
+def advance(database: Database, dataset: str, results: Sequence[StageResult]) -> None:
+    """Writes the results of a stage for many keys: all of them, or none if one is refused."""
     with database.transaction() as connection:
-        wal.append(connection, claim, step, detail)
-        if audit_entry:
-            audit.record(connection, audit_entry)
+        wal.append(connection, [one.transition for one in results])
+        audit.record(connection, [one.audit_entry for one in results if one.audit_entry])
+        record_verdicts(connection, dataset, {one.transition.claim: one.verdicts for one in results})
 
 
 def await_review(database: Database, claim: Claim, release_digest: str, audit_entry: AuditEntry) -> None:
@@ -52,15 +58,15 @@ def await_review(database: Database, claim: Claim, release_digest: str, audit_en
             "UPDATE kfm.keys SET awaiting = %(digest)s WHERE key = %(key)s AND epoch = %(epoch)s",
             {"digest": release_digest, "key": claim.key, "epoch": claim.epoch},
         )
-        audit.record(connection, audit_entry)
-        _free_key(connection, claim)
+        audit.record(connection, [audit_entry])
+        _free_keys(connection, [claim])
 
 
-def skip(database: Database, claim: Claim, detail: Mapping[str, object]) -> None:
-    """Ends the transaction without a publication, for example because the same inputs are already applied."""
+def skip(database: Database, details: Mapping[Claim, Mapping[str, object]]) -> None:
+    """Ends transactions without a publication, for example because the same inputs are already applied."""
     with database.transaction() as connection:
-        wal.append(connection, claim, Step.SKIP, detail)
-        settle(connection, claim, {"outcome": "SKIPPED", **detail})
+        wal.append(connection, [Transition(claim, Step.SKIP, detail) for claim, detail in details.items()])
+        settle(connection, {claim: {"outcome": "SKIPPED", **detail} for claim, detail in details.items()})
 
 
 def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, retry_in: float, trace: str = "") -> bool:
@@ -73,13 +79,13 @@ def fail(database: Database, claim: Claim, stage: str, error: KfmError, *, retry
         txn = claim.epoch if last is None or last.outcome is not None else last.txn
         if last is None or last.outcome is not None:
             # It failed before it began. Its events must not count as waiting, or the key would stay due forever.
-            _open(connection, claim, {}, events_of(connection, claim.key))
+            _open(connection, {claim: {}}, events_of_keys(connection, [claim.key]))
         if not intended:
             connection.execute("UPDATE kfm.keys SET awaiting = NULL WHERE key = %(key)s", {"key": claim.key})
-            wal.append(connection, claim, Step.FAIL, detail, txn=txn)
-            _move_started(connection, claim.key, "failed")
+            wal.append(connection, [Transition(claim, Step.FAIL, detail, txn)])
+            _move_started(connection, [claim.key], "failed")
         dead_letters.record_key(connection, claim, txn, stage, error, trace)
-        _free_key(connection, claim, due_in=retry_in if intended else None)
+        _free_keys(connection, [claim], due_in=retry_in if intended else None)
     return not intended
 
 
@@ -97,9 +103,10 @@ def hand_back(
         if not count_attempt and not refused:
             detail["spared"] = True
         if last and last.outcome is None and not intended:
-            wal.append(connection, claim, Step.FAIL, detail, txn=last.txn)
-            _move_started(connection, claim.key, "received")
-        _free_key(connection, claim, due_in=due_in, attempts=claim.attempts if count_attempt else claim.attempts - 1)
+            wal.append(connection, [Transition(claim, Step.FAIL, detail, last.txn)])
+            _move_started(connection, [claim.key], "received")
+        attempts = claim.attempts if count_attempt else claim.attempts - 1
+        _free_keys(connection, [claim], due_in=due_in, attempts=attempts)
 
 
 def close_abandoned(database: Database, claim: Claim) -> Entry | None:
@@ -116,18 +123,17 @@ def close_abandoned(database: Database, claim: Claim) -> Entry | None:
         reason = f"abandoned by run {last.run_id} after {last.step}; rolled back"
         if reviewed:
             reason = "its review is over, or something newer came; computed again"
-        wal.append(connection, claim, Step.FAIL, {"reason": reason}, txn=last.txn)
-        _move_started(connection, claim.key, "received")
+        wal.append(connection, [Transition(claim, Step.FAIL, {"reason": reason}, last.txn)])
+        _move_started(connection, [claim.key], "received")
         return None
 
 
 def abandon_intent(database: Database, claim: Claim, intent: Entry, reason: str) -> None:
     """Ends a predecessor's publication that is not visible and cannot be completed."""
     with database.transaction() as connection:
-        wal.append(
-            connection, claim, Step.FAIL, {"reason": f"given up, nothing was published: {reason}"}, txn=intent.txn
-        )
-        _move_started(connection, claim.key, "received")
+        detail = {"reason": f"given up, nothing was published: {reason}"}
+        wal.append(connection, [Transition(claim, Step.FAIL, detail, intent.txn)])
+        _move_started(connection, [claim.key], "received")
 
 
 def has_publish_intent(database: Database, key: str) -> bool:
@@ -137,65 +143,78 @@ def has_publish_intent(database: Database, key: str) -> bool:
     return last is not None and last.step is Step.PUBLISH
 
 
-def settle(connection: Connection, claim: Claim, outcome: Mapping[str, object]) -> None:
-    """Marks the key's events as succeeded, closes its dead letter and frees it."""
-    _move_started(connection, claim.key, "succeeded")
+def settle(connection: Connection, outcomes: Mapping[Claim, Mapping[str, object]]) -> None:
+    """Marks the keys' events as succeeded, closes their dead letters and frees them."""
+    keys = [claim.key for claim in outcomes]
+    _move_started(connection, keys, "succeeded")
     connection.execute(
-        "UPDATE kfm.keys SET awaiting = NULL WHERE key = %(key)s AND awaiting IS NOT NULL", {"key": claim.key}
+        "UPDATE kfm.keys SET awaiting = NULL WHERE key = ANY(%(keys)s) AND awaiting IS NOT NULL", {"keys": keys}
     )
-    dead_letters.close_key(connection, claim.key, {**outcome, "run": claim.owner})
-    _free_key(connection, claim)
+    details = {claim.key: {**outcome, "run": claim.owner} for claim, outcome in outcomes.items()}
+    dead_letters.close_keys(connection, details)
+    _free_keys(connection, list(outcomes))
 
 
-def _open(connection: Connection, claim: Claim, detail: Mapping[str, object], events: Sequence[IngestEvent]) -> None:
-    """Starts the key's own events; those of a key it takes inputs from are left to that key."""
-    wal.append(connection, claim, Step.BEGIN, {**detail, "replay": claim.replay} if claim.replay else detail)
+def _open(
+    connection: Connection,
+    details: Mapping[Claim, Mapping[str, object]],
+    events: Mapping[str, Sequence[IngestEvent]],
+) -> None:
+    """Starts the keys' own events; those of a key that one takes inputs from are left to that key."""
+    begun = [
+        Transition(claim, Step.BEGIN, {**detail, "replay": claim.replay} if claim.replay else detail)
+        for claim, detail in details.items()
+    ]
+    wal.append(connection, begun)
+    started = [event.identity for key, known in events.items() for event in known if event.key == key]
     connection.execute(
         """
-        UPDATE kfm.inbox SET state = 'started'
-        WHERE identity = ANY(%(identities)s) AND key = %(key)s AND state IN ('received', 'failed')
+        UPDATE kfm.inbox SET state = 'started' WHERE identity = ANY(%(started)s) AND state IN ('received', 'failed')
         """,
-        {"identities": [event.identity for event in events], "key": claim.key},
+        {"started": started},
     )
 
 
-def _free_key(connection: Connection, claim: Claim, *, due_in: float | None = None, attempts: int = 0) -> None:
-    """Frees the key, due in `due_in` seconds or when an event is ready that this transaction did not see. Without
-    `due_in` its priority becomes that of the waiting events. Events held in the late lane do not count as waiting."""
+def _free_keys(
+    connection: Connection, claims: Sequence[Claim], *, due_in: float | None = None, attempts: int = 0
+) -> None:
+    """Frees the keys, due in `due_in` seconds or when an event is ready that their transaction did not see. Without
+    `due_in` their priority becomes that of the waiting events. Events held in the late lane do not count as waiting."""
     freed = connection.execute(
         """
-        WITH waiting AS (
-            SELECT max(array_position(%(ranked)s::text[], priority)) - 1 AS priority,
-                   min(coalesce(ready_at, clock_timestamp())) AS ready_at
-            FROM kfm.inbox
-            WHERE key = %(key)s AND state = 'received' AND ready_at IS DISTINCT FROM 'infinity'
-        )
         UPDATE kfm.keys k
         SET owner = NULL, lease_until = NULL, dispatch = NULL, attempts = %(attempts)s,
-            due_at = least(due_at, coalesce(
+            due_at = least(k.due_at, coalesce(
                 clock_timestamp() + make_interval(secs => %(due_in)s::float), w.ready_at)),
             priority = CASE WHEN %(due_in)s::float IS NULL THEN coalesce(w.priority, 0) ELSE k.priority END
-        FROM waiting w
-        WHERE key = %(key)s AND epoch = %(epoch)s
+        FROM unnest(%(keys)s::text[], %(epochs)s::bigint[]) AS freed (key, epoch) CROSS JOIN LATERAL (
+            SELECT max(array_position(%(ranked)s::text[], i.priority)) - 1 AS priority,
+                   min(coalesce(i.ready_at, clock_timestamp())) AS ready_at
+            FROM kfm.inbox i
+            WHERE i.key = freed.key AND i.state = 'received' AND i.ready_at IS DISTINCT FROM 'infinity'
+        ) w
+        WHERE k.key = freed.key AND k.epoch = freed.epoch RETURNING k.key
         """,
         {
-            "key": claim.key,
-            "epoch": claim.epoch,
+            "keys": [claim.key for claim in claims],
+            "epochs": [claim.epoch for claim in claims],
             "due_in": due_in,
             "attempts": attempts,
             "ranked": sorted(PRIORITIES, key=PRIORITIES.__getitem__),
         },
     )
-    if freed.rowcount == 0:
-        raise fenced_error(claim)
+    kept = {row["key"] for row in freed}
+    for claim in claims:
+        if claim.key not in kept:
+            raise fenced_error(claim)
 
 
-def _move_started(connection: Connection, key: str, state: str) -> None:
+def _move_started(connection: Connection, keys: Sequence[str], state: str) -> None:
     connection.execute(
         """
         UPDATE kfm.inbox SET state = %(state)s,
             settled_at = CASE WHEN %(state)s = 'succeeded' THEN clock_timestamp() END
-        WHERE key = %(key)s AND state = 'started'
+        WHERE key = ANY(%(keys)s) AND state = 'started'
         """,
-        {"key": key, "state": state},
+        {"keys": list(keys), "state": state},
     )

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from kfm_pipelines.errors import GateRefused
-from kfm_pipelines.state.database import Connection, Database, jsonb
+from kfm_pipelines.state.database import Connection, Database, insert_rows
 from kfm_pipelines.state.keys import Claim
 
 
@@ -47,19 +47,8 @@ def record_findings(
     findings: Sequence[Mapping[str, Any]],
 ) -> None:
     """Records the findings of one gate, in the caller's transaction."""
-    if not findings:
-        return
-    about = {"run_id": run_id, "dataset": dataset, "key": key, "txn": txn, "gate": gate}
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            """
-            INSERT INTO kfm.qa_findings
-                (run_id, dataset, key, txn, gate, rule, severity, subject, expected, measured, sample)
-            VALUES (%(run_id)s, %(dataset)s, %(key)s, %(txn)s, %(gate)s, %(rule)s, %(severity)s, %(subject)s,
-                    %(expected)s, %(measured)s, %(sample)s)
-            """,
-            [{**about, "sample": "", **finding} for finding in findings],
-        )
+    about = {"run_id": run_id, "dataset": dataset, "key": key, "txn": txn, "gate": gate, "sample": ""}
+    insert_rows(connection, "qa_findings", [{**about, **finding} for finding in findings])
 
 
 def latest_findings(
@@ -98,42 +87,48 @@ class GateVerdict:
     report: Mapping[str, Any] | None = None  # full result of the Great Expectations suite
 
 
-def record_verdict(database: Database, claim: Claim, dataset: str, verdict: GateVerdict) -> None:
-    """Records the verdict, and each finding as a row of its own."""
-    with database.transaction() as connection:
-        connection.execute(
-            """
-            INSERT INTO kfm.verdicts (key, txn, gate, content_hash, passed, findings, rules, report, run_id)
-            VALUES (%(key)s, %(txn)s, %(gate)s, %(digest)s, %(passed)s, %(findings)s, %(rules)s, %(report)s, %(run_id)s)
-            """,
-            {
-                "key": claim.key,
-                "txn": claim.epoch,
-                "gate": verdict.gate,
-                "digest": verdict.digest,
-                "passed": verdict.passed,
-                "findings": jsonb([dict(finding) for finding in verdict.findings]),
-                "rules": list(verdict.rules),
-                "report": None if verdict.report is None else jsonb(dict(verdict.report)),
-                "run_id": claim.owner,
-            },
+def record_verdicts(connection: Connection, dataset: str, verdicts: Mapping[Claim, Sequence[GateVerdict]]) -> None:
+    """Records the verdicts in the order they were given, and each finding as a row of its own."""
+    given = [(claim, verdict) for claim, judged in verdicts.items() for verdict in judged]
+    rows = [
+        {
+            "key": claim.key,
+            "txn": claim.epoch,
+            "gate": one.gate,
+            "content_hash": one.digest,
+            "passed": one.passed,
+            "findings": one.findings,
+            "rules": one.rules,
+            "report": one.report,
+            "run_id": claim.owner,
+        }
+        for claim, one in given
+    ]
+    insert_rows(connection, "verdicts", rows)
+    for claim, one in given:
+        record_findings(connection, claim.owner, dataset, claim.key, claim.epoch, one.gate, one.findings)
+
+
+def verdicts_of_transactions(connection: Connection, txns: Mapping[str, int]) -> dict[str, list[GateVerdict]]:
+    """Returns the verdicts of one transaction of each key, in the order they were given."""
+    rows = connection.execute(
+        """
+        SELECT key, gate, content_hash, passed, findings, rules, report FROM kfm.verdicts
+        JOIN unnest(%(keys)s::text[], %(txns)s::bigint[]) AS asked (key, txn) USING (key, txn) ORDER BY at, gate
+        """,
+        {"keys": list(txns), "txns": list(txns.values())},
+    )
+    found: dict[str, list[GateVerdict]] = {key: [] for key in txns}
+    for r in rows:
+        found[r["key"]].append(
+            GateVerdict(r["gate"], r["content_hash"], r["passed"], tuple(r["findings"]), tuple(r["rules"]), r["report"])
         )
-        record_findings(connection, claim.owner, dataset, claim.key, claim.epoch, verdict.gate, verdict.findings)
+    return found
 
 
 def verdicts_of(database: Database, key: str, txn: int) -> list[GateVerdict]:
-    """Returns the verdicts of this transaction in the order they were given."""
-    rows = database.fetch(
-        """
-        SELECT gate, content_hash, passed, findings, rules, report FROM kfm.verdicts
-        WHERE key = %(key)s AND txn = %(txn)s ORDER BY at, gate
-        """,
-        {"key": key, "txn": txn},
-    )
-    return [
-        GateVerdict(r["gate"], r["content_hash"], r["passed"], tuple(r["findings"]), tuple(r["rules"]), r["report"])
-        for r in rows
-    ]
+    with database.transaction() as connection:
+        return verdicts_of_transactions(connection, {key: txn})[key]
 
 
 def passed_gates(database: Database, txns: Mapping[str, int]) -> dict[str, dict[str, bool]]:
@@ -153,15 +148,14 @@ def passed_gates(database: Database, txns: Mapping[str, int]) -> dict[str, dict[
 
 
 def require_green(
-    database: Database,
     key: str,
-    txn: int,
+    verdicts: Iterable[GateVerdict],
     gates: Iterable[str],
     content_hash: str,
     refusal: type[GateRefused] = GateRefused,
 ) -> None:
-    """Refuses unless every gate passed exactly these bytes in this transaction. A missing verdict counts as red."""
-    by_gate = {judged.gate: judged for judged in verdicts_of(database, key, txn)}
+    """Refuses unless every gate passed exactly these bytes in the recorded verdicts. A missing one counts as red."""
+    by_gate = {judged.gate: judged for judged in verdicts}
     for gate in gates:
         judged = by_gate.get(gate)
         if judged is None:
@@ -190,9 +184,9 @@ def record_removed(database: Database, inspection: Inspection) -> None:
     )
 
 
-def inspections_of(database: Database, key: str) -> list[Inspection]:
-    """Returns what is quarantined of one key, oldest first."""
-    return _fetch_inspections(database, "i.key = %(key)s", key)
+def inspections_of(database: Database, keys: Sequence[str]) -> list[Inspection]:
+    """Returns what is quarantined of these keys, oldest first."""
+    return _fetch_inspections(database, "i.key = ANY(%(keys)s)", keys)
 
 
 def outdated_inspections(database: Database) -> list[Inspection]:
@@ -203,12 +197,12 @@ def outdated_inspections(database: Database) -> list[Inspection]:
     )
 
 
-def _fetch_inspections(database: Database, condition: str, key: str = "") -> list[Inspection]:
+def _fetch_inspections(database: Database, condition: str, keys: Sequence[str] = ()) -> list[Inspection]:
     rows = database.fetch(
         f"""
         SELECT i.key, i.txn, i.folder, i.until FROM kfm.inspections i
         WHERE i.removed_at IS NULL AND ({condition}) ORDER BY i.key, i.txn
         """,  # noqa: S608 - both conditions are literals in this module
-        {"key": key},
+        {"keys": list(keys)},
     )
     return [Inspection(**row) for row in rows]

@@ -1,12 +1,12 @@
 """The write-ahead log: append-only steps of one transaction over one key, in an order that `guard_wal` enforces."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from kfm_pipelines.state.database import Connection, Database, jsonb
+from kfm_pipelines.state.database import Connection, Database, insert_rows
 from kfm_pipelines.state.keys import Claim
 
 
@@ -40,36 +40,60 @@ class Entry:
     at: datetime
 
 
-def append(
-    connection: Connection,
-    claim: Claim,
-    step: Step,
-    detail: Mapping[str, object] | None = None,
-    *,
-    txn: int | None = None,
-) -> None:
-    """Writes one transition; the database refuses it when a newer claim exists or the transition is illegal."""
-    connection.execute(
-        """
-        INSERT INTO kfm.wal (key, txn, epoch, step, run_id, detail)
-        VALUES (%(key)s, %(txn)s, %(epoch)s, %(step)s, %(run_id)s, %(detail)s)
-        """,
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A step to write; `txn` is set when a claim ends a predecessor's transaction."""
+
+    claim: Claim
+    step: Step
+    detail: Mapping[str, object] = field(default_factory=dict)
+    txn: int | None = None
+
+
+def append(connection: Connection, transitions: Sequence[Transition]) -> None:
+    """Writes transitions of different keys. The database refuses all of them when a newer claim on one of the keys
+    exists or one transition is illegal."""
+    ordered = sorted(transitions, key=lambda one: one.claim.key)  # the order in which everybody locks keys
+    rows = [
         {
-            "key": claim.key,
-            "txn": claim.epoch if txn is None else txn,
-            "epoch": claim.epoch,
-            "step": step,
-            "run_id": claim.owner,
-            "detail": jsonb(detail or {}),
-        },
+            "key": one.claim.key,
+            "txn": one.claim.epoch if one.txn is None else one.txn,
+            "epoch": one.claim.epoch,
+            "step": one.step,
+            "run_id": one.claim.owner,
+            "detail": one.detail,
+        }
+        for one in ordered
+    ]
+    insert_rows(connection, "wal", rows)
+
+
+def last_entries(connection: Connection, keys: Sequence[str]) -> dict[str, Entry]:
+    """Returns the last entry of each key that has one."""
+    rows = connection.execute(
+        """
+        SELECT w.* FROM unnest(%(keys)s::text[]) AS asked (key)
+        JOIN LATERAL (SELECT * FROM kfm.wal WHERE key = asked.key ORDER BY id DESC LIMIT 1) w ON true
+        """,
+        {"keys": list(keys)},
     )
+    return {row["key"]: _entry(row) for row in rows}
 
 
 def last_entry(connection: Connection, key: str) -> Entry | None:
-    row = connection.execute(
-        "SELECT * FROM kfm.wal WHERE key = %(key)s ORDER BY id DESC LIMIT 1", {"key": key}
-    ).fetchone()
-    return _entry(row) if row else None
+    return last_entries(connection, [key]).get(key)
+
+
+def entries_of_transactions(connection: Connection, txns: Mapping[str, int]) -> list[Entry]:
+    """Returns the entries of one transaction of each key, in order."""
+    rows = connection.execute(
+        """
+        SELECT w.* FROM unnest(%(keys)s::text[], %(txns)s::bigint[]) AS asked (key, txn)
+        JOIN kfm.wal w USING (key, txn) ORDER BY w.id
+        """,
+        {"keys": list(txns), "txns": list(txns.values())},
+    )
+    return [_entry(row) for row in rows]
 
 
 def entry_of(connection: Connection, key: str, txn: int, step: Step) -> Entry | None:

@@ -176,7 +176,7 @@ def _record_audit(
             "rules": sorted({event.rule for event in released}),
             "events": sorted(event.identity for event in released),
         }
-        audit.record(connection, AuditEntry(Action.LATE_RELEASED, actor, dataset, policy, key=key, detail=detail))
+        audit.record(connection, [AuditEntry(Action.LATE_RELEASED, actor, dataset, policy, key=key, detail=detail)])
 
 
 def find_held_events(services: Services, criteria: LateFilter) -> list[LateEvent]:

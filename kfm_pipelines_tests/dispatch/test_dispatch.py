@@ -15,9 +15,9 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import asset_key
 from kfm_pipelines.services import Services
-from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines_tests.fixtures.runs.dispatch import declare, die_holding, due_since, enqueue, make_due
+from kfm_pipelines_tests.fixtures.runs.keys import begin, skip
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
 YEAR = "usgs-streamflow:kansas_statewide:none:2025"
@@ -45,8 +45,8 @@ def requested(instance: dg.DagsterInstance, services: Services) -> list[str]:
 def finish(services: Services, key: str) -> None:
     """Does what a run without changes does, and the tick after it."""
     claim = Claims(services.database, "run", 60).take(key)
-    transactions.begin(services.database, claim, lambda _: {})
-    transactions.skip(services.database, claim, {})
+    begin(services.database, claim)
+    skip(services.database, claim, {})
     for one in open_dispatches(services.database):
         if key in one.keys:
             close_dispatch(services.database, one.run_key)

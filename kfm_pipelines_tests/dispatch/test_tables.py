@@ -24,7 +24,17 @@ from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines_tests.fixtures.events.notices import declared
-from kfm_pipelines_tests.fixtures.runs.keys import claimed, deliver, event_of_hour, expire_lease, known_key, row_of_key
+from kfm_pipelines_tests.fixtures.runs.keys import (
+    advance,
+    begin,
+    claimed,
+    deliver,
+    event_of_hour,
+    expire_lease,
+    known_key,
+    row_of_key,
+    skip,
+)
 
 DATASET = "usgs/streamflow"
 
@@ -129,7 +139,7 @@ def priority_after(database: Database, settle: Callable[[Claim], None], *later: 
     event = event_of_hour(priority="high")
     deliver(database, event)
     claim = claimed(database, event.key)
-    transactions.begin(database, claim, lambda _: {})
+    begin(database, claim)
     for number, word in enumerate(later):
         deliver(database, event_of_hour(identity=f"{number + 100:064x}", priority=word))
     settle(claim)
@@ -141,7 +151,7 @@ def priority_after(database: Database, settle: Callable[[Claim], None], *later: 
 def test_a_settled_key_is_as_urgent_as_the_events_that_wait(
     database: Database, later: tuple[str, ...], expected: int
 ) -> None:
-    assert priority_after(database, lambda claim: transactions.skip(database, claim, {}), *later) == expected
+    assert priority_after(database, lambda claim: skip(database, claim, {}), *later) == expected
 
 
 def test_a_failed_key_is_urgent_no_more(database: Database) -> None:
@@ -207,8 +217,8 @@ def test_a_closed_dispatch_frees_the_keys_it_did_not_settle(database: Database) 
     keys = [known_key(database, hour) for hour in range(2)]
     record_dispatch(database, "run-key", DATASET, keys)
     settled = claimed(database, keys[0])
-    transactions.begin(database, settled, lambda _: {})
-    transactions.skip(database, settled, {})
+    begin(database, settled)
+    skip(database, settled, {})
 
     close_dispatch(database, "run-key")
 
@@ -245,7 +255,7 @@ def test_the_retry_delay_of_each_key_depends_on_its_attempts(database: Database)
 def test_a_failed_run_counts_as_an_attempt_of_its_untouched_keys(database: Database) -> None:
     untouched, touched, held = (known_key(database, hour) for hour in (1, 2, 3))
     claim = claimed(database, touched, "failed")
-    transactions.begin(database, claim, lambda _: {})
+    begin(database, claim)
     transactions.hand_back(database, claim, delay=0, reason="later", count_attempt=False)
     claimed(database, held, "alive")
 
@@ -264,7 +274,7 @@ def test_a_run_is_silent_without_a_live_lease_and_recent_entries(database: Datab
     expire_lease(database, claim.key)
     assert is_silent(database, "run-1", 60)
 
-    transactions.advance(database, claim, Step.BEGIN)
+    advance(database, claim, Step.BEGIN)
     assert not is_silent(database, "run-1", 60)
     assert is_silent(database, "run-1", 0)
 

@@ -1,5 +1,7 @@
 """A worker without a daemon keeps the same order and limits, although no run queue enforces them."""
 
+from dataclasses import asdict
+
 import dagster as dg
 import pytest
 
@@ -10,11 +12,11 @@ from kfm_pipelines.dispatch.worker import _next_runs
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.operations.kill_switch import switch
 from kfm_pipelines.orchestration.instance import open_instance
-from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.fixtures.runs.dispatch import declare, enqueue, make_due
+from kfm_pipelines_tests.fixtures.runs.keys import advance, begin, revision
 from kfm_pipelines_tests.fixtures.sites.site import Site, work_once
 
 DATASET = "usgs/streamflow"
@@ -63,9 +65,9 @@ def test_a_publication_that_cannot_be_completed_is_reported(site: Site, monkeypa
     database = site.services.database
     [key] = make_due(site, 0)
     claim = Claims(database, "one that died", 60).take(key)
-    transactions.begin(database, claim, lambda _: {})
+    begin(database, claim)
     for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
-        transactions.advance(database, claim, step)
+        advance(database, claim, step, {**asdict(revision(key)), "expected_item": None})
     database.execute("UPDATE kfm.keys SET lease_until = clock_timestamp() - interval '1 minute'")
     switch.kill(site.services, DATASET, "ana", "to see what is reported")
 

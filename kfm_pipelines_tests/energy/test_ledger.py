@@ -27,8 +27,13 @@ from kfm_pipelines.state import transactions, wal
 from kfm_pipelines.state.config_snapshots import load_snapshot, save_snapshot
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.wal import Step
-from kfm_pipelines_tests.fixtures.runs.keys import claimed, known_key
+from kfm_pipelines.state.wal import Step, Transition
+from kfm_pipelines_tests.fixtures.runs.keys import (
+    advance,
+    claimed,
+    known_key,
+    skip,
+)
 
 DATASET = "usgs/streamflow"
 SHIPPED = load_coefficients(shipped_path("resources"))
@@ -54,7 +59,7 @@ def watt_seconds(spent: Sequence[EnergyTotal]) -> dict[str, float | None]:
 
 def begin(database: Database, claim: Claim) -> None:
     with database.transaction() as connection:
-        wal.append(connection, claim, Step.BEGIN, {})
+        wal.append(connection, [Transition(claim, Step.BEGIN)])
 
 
 def test_the_stages_of_a_run_add_up_to_it(database: Database) -> None:
@@ -131,7 +136,7 @@ def test_failed_and_repeated_attempts_count_separately(database: Database) -> No
         elif ending == "fail":
             transactions.fail(database, claim, "compute", AttemptsExhausted("too often"), retry_in=0)
         elif ending == "skip":
-            transactions.skip(database, claim, {"reason": "nothing new"})
+            skip(database, claim, {"reason": "nothing new"})
     [month] = monthly_totals(database)
     assert (month.dataset, month.runs, month.keys, month.total.entries) == (DATASET, 4, 1, 4)
     assert month.wasted_share == pytest.approx(0.75)
@@ -142,11 +147,11 @@ def test_a_publication_completed_by_another_run_is_not_wasted(database: Database
     first = claimed(database, key, "run-1")
     begin(database, first)
     for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
-        transactions.advance(database, first, step, {})
+        advance(database, first, step, {})
     database.execute("UPDATE kfm.keys SET lease_until = clock_timestamp() - interval '1 s'")
     second = claimed(database, key, "run-2")
     with database.transaction() as connection:
-        wal.append(connection, second, Step.COMMIT, {}, txn=first.epoch)
+        wal.append(connection, [Transition(second, Step.COMMIT, txn=first.epoch)])
     entered(database, of(first), of(second))
     entered(database, entry("start", run_id="run-2"), entry("start", run_id="run-3"))
     entered(database, entry("canary", run_id="replay-1", key=key, replay="replay-1"))

@@ -13,6 +13,7 @@ from kfm_pipelines.operations.retention.purge import purge
 from kfm_pipelines.producer.messages import s3_notification
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.inbox import events_of
+from kfm_pipelines.stores.layout import archived_event
 from kfm_pipelines_tests.fixtures.runs.batches import publish, stage, work_in_batches
 from kfm_pipelines_tests.fixtures.runs.keys import deliver, event_of_hour
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
@@ -31,12 +32,15 @@ def test_a_raw_message_is_archived_once_per_identity_and_never_overwritten(site:
     site.send(second)
     site.drain()
 
-    assert archive_events(site.services, site.key(0)) == 1
+    assert archive_events(site.services, [site.key(0)]) == {}
     assert archived(site) == {row["identity"]: row["body"]}
-    assert archive_events(site.services, site.key(0)) == 0
+    (site.data / archived_event(row["identity"])).unlink()
+    assert archive_events(site.services, [site.key(0)]) == {}
+    assert archived(site) == {}  # its mark says that it is archived
+    assert archive_events(site.services, [site.key(0)], recheck_store=True) == {}
 
     site.services.database.execute("UPDATE kfm.inbox SET archived_at = NULL, body = 'another'")
-    assert archive_events(site.services, site.key(0)) == 1  # as after a crash between the file and its mark
+    assert archive_events(site.services, [site.key(0)]) == {}  # as after a crash between the file and its mark
     assert archived(site) == {row["identity"]: row["body"]}
 
 

@@ -17,7 +17,17 @@ from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.inbox import Delivery, events_of
 from kfm_pipelines_tests.fixtures.events.notices import declared
-from kfm_pipelines_tests.fixtures.runs.keys import QUEUE, START, claimed, deliver, event_of_hour, known_key, row_of_key
+from kfm_pipelines_tests.fixtures.runs.keys import (
+    QUEUE,
+    START,
+    begin,
+    claimed,
+    deliver,
+    event_of_hour,
+    known_key,
+    row_of_key,
+    skip,
+)
 
 LEGAL = {
     ("received", "started"),
@@ -89,10 +99,10 @@ def test_a_duplicate_makes_nothing_due(database: Database) -> None:
 def test_a_new_event_makes_a_key_due_again_also_while_somebody_works_on_it(database: Database) -> None:
     key = known_key(database)
     claim = claimed(database, key)
-    transactions.begin(database, claim, lambda _: {})
+    begin(database, claim)
 
     deliver(database, event_of_hour(identity="b" * 64))
-    transactions.skip(database, claim, {})
+    skip(database, claim, {})
 
     assert row_of_key(database, key)["due_at"] is not None
     assert states(database) == ["succeeded", "received"]

@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,10 @@ from kfm_pipelines.gates import Verdict
 from kfm_pipelines.orchestration.resource import services_of_process
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute import inputs
+from kfm_pipelines.stages.validate.table_gates import gate_record
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.revisions import current_revision
-from kfm_pipelines.state.verdicts import GateVerdict, record_verdict
+from kfm_pipelines.state.verdicts import GateVerdict
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH
 from kfm_pipelines_tests.fixtures.care.register import KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.fixtures.declarations import change
@@ -234,11 +235,10 @@ def test_a_faulty_masker_or_verifier_publishes_nothing(register: Register, monke
 
 
 def test_a_verdict_about_other_bytes_publishes_nothing(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
-    def elsewhere(database: Any, claim: Any, dataset: str, judged: GateVerdict) -> None:
-        digest = "0" * 64 if judged.gate == "care" else judged.digest
-        record_verdict(database, claim, dataset, replace(judged, digest=digest))
+    def elsewhere(verdict: Verdict, digest: str, report: Any = None) -> GateVerdict:
+        return gate_record(verdict, "0" * 64 if verdict.gate == "care" else digest, report)
 
-    monkeypatch.setattr("kfm_pipelines.stages.validate.table_gates.record_verdict", elsewhere)
+    monkeypatch.setattr("kfm_pipelines.stages.validate.release_gates.gate_record", elsewhere)
     register.put(sites(register.dataset))
     assert work_in_batches(register.site)["failed"] == 1
     _assert_refused(
@@ -349,7 +349,7 @@ def _assert_withdrawn_for_other_versions_and_keys(register: Register) -> None:
         found = []
         for statement in TWIN:
             connection.execute(statement.encode(), {"twin": KEY.replace("2026-05", "2026-06")})
-            found.append(len(tables.find_withdrawn_contents(connection, KEY, "1" * 64)))
+            found.append(len(tables.find_withdrawn_contents(connection, {KEY: "1" * 64})))
         assert found == [1, 1, 0, 1]
         connection.rollback()
 

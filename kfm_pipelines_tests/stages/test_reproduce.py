@@ -301,7 +301,7 @@ def test_a_publication_that_a_replay_began_is_completed_without_it(
     replay = plan_replay(site.services, site.dataset.dataset, [key], mode="upgrade")
     (site.data / Layout(site.dataset.pipeline).item(key)).unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(release, "write_history", away)
+        patch.setattr(release, "build_history", away)
         failed = publish(site.services, site.dataset, [key], "unlucky", RunTrigger(replay=replay))
     assert failed.notes[key].startswith("retried in ")
     assert last_of(site.services, key).step is Step.PUBLISH

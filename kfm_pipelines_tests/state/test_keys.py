@@ -6,11 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kfm_pipelines.errors import Fenced, KeyBusy, KeyInvalid
-from kfm_pipelines.stages.publish.tables import open_publication
+from kfm_pipelines.stages.publish.tables import PublishedRelease
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.keys import Claim, Claims
 from kfm_pipelines.state.transactions import hand_back
-from kfm_pipelines_tests.fixtures.runs.keys import claimed, expire_lease, known_key, revision, row_of_key
+from kfm_pipelines_tests.fixtures.runs.keys import (
+    claimed,
+    expire_lease,
+    known_key,
+    open_publication,
+    revision,
+    row_of_key,
+)
 
 DATASET = "usgs/streamflow"
 
@@ -136,7 +143,7 @@ def test_a_stalled_worker_that_wakes_up_cannot_publish(database: Database) -> No
         pytest.raises(Fenced, match="another worker took over"),
         open_publication(database, stalled, DATASET) as locked,
     ):
-        locked.commit(revision(stalled.key), "m", "a", txn=1)
+        locked.commit([PublishedRelease(stalled, revision(stalled.key), {}, [])])
 
     assert database.fetch("SELECT FROM kfm.revisions") == []
 

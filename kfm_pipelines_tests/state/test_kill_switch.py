@@ -11,12 +11,15 @@ import pytest
 
 from kfm_pipelines.dispatch.tables import seconds_until_due
 from kfm_pipelines.errors import DatasetKilled, StillPublishing
-from kfm_pipelines.stages.publish.tables import open_publication
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.state.database import LOCK_SECONDS, Database
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines_tests.fixtures.events.notices import declared
-from kfm_pipelines_tests.fixtures.runs.keys import claimed, known_key
+from kfm_pipelines_tests.fixtures.runs.keys import (
+    claimed,
+    known_key,
+    open_publication,
+)
 
 DATASET = "usgs/streamflow"
 

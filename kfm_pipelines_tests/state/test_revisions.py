@@ -6,7 +6,7 @@ import pytest
 
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.state.database import Database, TransitionIllegal
-from kfm_pipelines.state.revisions import Revision, current_revision, published_keys, record_in_ledger, record_revision
+from kfm_pipelines.state.revisions import Revision, current_revision, published_keys, record_in_ledger, record_revisions
 from kfm_pipelines_tests.fixtures.runs.keys import event_of_hour, known_key, revision
 
 FIRST = revision(event_of_hour().key, bbox=(-102.0, 37.0, -94.5, 40.0))
@@ -16,7 +16,7 @@ SECOND = replace(FIRST, revision=2, txn=2, inputs_hash="inputs-2", content_hash=
 def apply(database: Database, *revisions: Revision) -> None:
     for one in revisions:
         with database.transaction() as connection:
-            record_revision(connection, one)
+            record_revisions(connection, [one])
 
 
 @pytest.fixture(autouse=True)
@@ -79,9 +79,9 @@ def test_a_collection_sees_each_key_once_as_it_is_now(database: Database) -> Non
 def test_a_publication_is_in_the_ledger_once_and_is_never_changed(database: Database) -> None:
     one = revision(txn=7, rows=3, bytes=400)
     with database.transaction() as connection:
-        record_in_ledger(connection, "usgs/streamflow", one, "m" * 64, "a" * 64)
+        record_in_ledger(connection, "usgs/streamflow", {one: {"manifest": "m" * 64, "attestation": "a" * 64}})
     with pytest.raises(Exception, match="ledger_key_txn_key"), database.transaction() as connection:
-        record_in_ledger(connection, "usgs/streamflow", one, "m" * 64, "a" * 64)
+        record_in_ledger(connection, "usgs/streamflow", {one: {"manifest": "m" * 64, "attestation": "a" * 64}})
 
     for statement in ("UPDATE kfm.ledger SET rows = 0", "DELETE FROM kfm.ledger", "TRUNCATE kfm.ledger"):
         with pytest.raises(TransitionIllegal, match="append-only"):

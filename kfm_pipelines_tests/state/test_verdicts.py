@@ -9,8 +9,12 @@ from kfm_pipelines.gates.verdict import Finding, Severity, error
 from kfm_pipelines.operations.retention.tables import delete_old_findings
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.verdicts import GateVerdict, latest_findings, record_findings, record_verdict, require_green
-from kfm_pipelines_tests.fixtures.runs.keys import claimed, known_key
+from kfm_pipelines.state.verdicts import GateVerdict, latest_findings, record_findings, require_green, verdicts_of
+from kfm_pipelines_tests.fixtures.runs.keys import (
+    claimed,
+    known_key,
+    record_verdict,
+)
 
 GATES = ("schema", "care")
 BYTES = "a" * 64
@@ -24,13 +28,13 @@ def claim(database: Database) -> Claim:
 
 
 def judge(database: Database, claim: Claim, gate: str, *, content_hash: str = BYTES, passed: bool = True) -> None:
-    record_verdict(database, claim, "usgs/streamflow", GateVerdict(gate, content_hash, passed, ()))
+    record_verdict(database, claim, GateVerdict(gate, content_hash, passed, ()))
 
 
 def test_green_verdicts_of_all_gates_are_enough(database: Database, claim: Claim) -> None:
     for gate in GATES:
         judge(database, claim, gate)
-    require_green(database, claim.key, claim.epoch, GATES, BYTES)
+    require_green(claim.key, verdicts_of(database, claim.key, claim.epoch), GATES, BYTES)
 
 
 @pytest.mark.parametrize("missing", GATES)
@@ -38,28 +42,29 @@ def test_a_missing_verdict_counts_as_red(database: Database, claim: Claim, missi
     for gate in set(GATES) - {missing}:
         judge(database, claim, gate)
     with pytest.raises(GateRefused, match=f"the {missing} gate has given no verdict"):
-        require_green(database, claim.key, claim.epoch, GATES, BYTES)
+        require_green(claim.key, verdicts_of(database, claim.key, claim.epoch), GATES, BYTES)
 
 
 def test_a_verdict_on_other_bytes_counts_as_red(database: Database, claim: Claim) -> None:
     judge(database, claim, "schema")
     judge(database, claim, "care", content_hash="b" * 64)
     with pytest.raises(GateRefused, match="the care gate judged other bytes"):
-        require_green(database, claim.key, claim.epoch, GATES, BYTES)
+        require_green(claim.key, verdicts_of(database, claim.key, claim.epoch), GATES, BYTES)
 
 
 def test_one_red_verdict_is_enough_to_refuse(database: Database, claim: Claim) -> None:
     judge(database, claim, "schema")
     judge(database, claim, "care", passed=False)
     with pytest.raises(GateRefused, match="the care gate is red"):
-        require_green(database, claim.key, claim.epoch, GATES, BYTES)
+        require_green(claim.key, verdicts_of(database, claim.key, claim.epoch), GATES, BYTES)
 
 
 def test_a_verdict_of_an_earlier_transaction_does_not_count(database: Database, claim: Claim) -> None:
     for gate in GATES:
         judge(database, claim, gate)
+    epoch = claimed(database, claim.key).epoch
     with pytest.raises(GateRefused, match="no verdict in this transaction"):
-        require_green(database, claim.key, claimed(database, claim.key).epoch, GATES, BYTES)
+        require_green(claim.key, verdicts_of(database, claim.key, epoch), GATES, BYTES)
 
 
 def test_a_verdict_of_another_key_does_not_count(database: Database, claim: Claim) -> None:
@@ -68,7 +73,7 @@ def test_a_verdict_of_another_key_does_not_count(database: Database, claim: Clai
     for gate in GATES:
         judge(database, other, gate)
     with pytest.raises(GateRefused, match="no verdict"):
-        require_green(database, claim.key, claim.epoch, GATES, BYTES)
+        require_green(claim.key, verdicts_of(database, claim.key, claim.epoch), GATES, BYTES)
 
 
 @pytest.mark.parametrize("statement", ["UPDATE kfm.verdicts SET passed = true", "DELETE FROM kfm.verdicts"])

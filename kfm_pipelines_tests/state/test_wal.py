@@ -12,7 +12,16 @@ from kfm_pipelines.errors import Fenced, KfmError, Terminal
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.wal import Outcome, Step, append, entry_of, history, last_entries_of_run, last_entry
+from kfm_pipelines.state.wal import (
+    Outcome,
+    Step,
+    Transition,
+    append,
+    entry_of,
+    history,
+    last_entries_of_run,
+    last_entry,
+)
 from kfm_pipelines_tests.fixtures.runs.keys import claimed, known_key, new_database
 
 LONGEST = (
@@ -62,7 +71,7 @@ def key(database: Database) -> str:
 def write(database: Database, claim: Claim, *steps: Step, txn: int | None = None) -> None:
     for step in steps:
         with database.transaction() as connection:
-            append(connection, claim, step, txn=txn)
+            append(connection, [Transition(claim, step, txn=txn)])
 
 
 def steps_of(database: Database, key: str) -> list[Step]:
@@ -175,7 +184,7 @@ def test_of_many_writers_of_one_step_one_succeeds(database: Database, key: str) 
         try:
             with database.transaction() as connection:
                 together.wait(timeout=20)
-                append(connection, claim, Step.BEGIN)
+                append(connection, [Transition(claim, Step.BEGIN)])
         except KfmError:
             return False
         return True
@@ -189,7 +198,7 @@ def test_a_takeover_waits_for_a_transition_under_way(database: Database, key: st
     writer = claimed(database, key)
     with ThreadPoolExecutor(1) as pool:
         with database.transaction() as connection:
-            append(connection, writer, Step.BEGIN)
+            append(connection, [Transition(writer, Step.BEGIN)])
             takeover = pool.submit(claimed, database, key)
             time.sleep(0.3)
             assert not takeover.done()

@@ -11,7 +11,12 @@ from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.watermarks.due import close_windows
 from kfm_pipelines.watermarks.late import tick_watermarks
-from kfm_pipelines_tests.fixtures.runs.keys import claimed, row_of_key
+from kfm_pipelines_tests.fixtures.runs.keys import (
+    begin,
+    claimed,
+    row_of_key,
+    skip,
+)
 from kfm_pipelines_tests.fixtures.runs.streams import event_about, hours, record_events, streams
 
 WAIT = timedelta(minutes=10)
@@ -67,16 +72,16 @@ def test_an_urgent_event_does_not_wait_for_others(database: Database) -> None:
 def test_events_that_arrive_during_a_run_wait_for_others_too(database: Database) -> None:
     record_events(database, THREE, part(0), part(1), part(2))
     claim = claimed(database, part(0).key)
-    transactions.begin(database, claim, lambda _: {})
+    begin(database, claim)
     record_events(database, THREE, part(3))
-    transactions.skip(database, claim, {})
+    skip(database, claim, {})
     assert waits(database, part(0))
 
     claim = claimed(database, part(0).key)
-    transactions.begin(database, claim, lambda _: {})
+    begin(database, claim)
     record_events(database, THREE, part(4))
     record_events(database, THREE, part(5), part(6))
-    transactions.skip(database, claim, {})
+    skip(database, claim, {})
     assert is_due(database, part(0))
 
 
@@ -133,7 +138,7 @@ def test_a_notification_is_not_lost_while_a_run_processes_the_registered_event(d
     create_keys(database, "usgs/streamflow", [NewKey(part(0).key, part(0).window_start, part(0).window_end)])
     register_events(database, streams(), [(part(0), "{}")], "ana")
     claim = claimed(database, part(0).key)
-    transactions.begin(database, claim, lambda _: {})
+    begin(database, claim)
     record_events(database, streams(), part(0))
     transactions.hand_back(database, replace(claim, replay="r1234567"), delay=60, reason="stopped")
     assert is_due(database, part(0))

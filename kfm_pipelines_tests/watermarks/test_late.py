@@ -11,7 +11,6 @@ from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.inbox.record import register_events
 from kfm_pipelines.operations.replay.eligible import NewKey, create_keys
 from kfm_pipelines.operations.status.tables import datasets_overview, key_history
-from kfm_pipelines.state import transactions
 from kfm_pipelines.state.audit import entries_of_key
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import events_of
@@ -24,7 +23,12 @@ from kfm_pipelines.watermarks.late_lane import (
     find_late_events,
     release,
 )
-from kfm_pipelines_tests.fixtures.runs.keys import claimed, row_of_key
+from kfm_pipelines_tests.fixtures.runs.keys import (
+    begin,
+    claimed,
+    row_of_key,
+    skip,
+)
 from kfm_pipelines_tests.fixtures.runs.streams import (
     DATASET,
     LATER,
@@ -54,8 +58,8 @@ def one_row(database: Database, identity: str) -> Mapping[str, Any] | None:
 def settled(database: Database, event: IngestEvent) -> None:
     """Processes the key of this event completely."""
     claim = claimed(database, event.key)
-    transactions.begin(database, claim, lambda _: {})
-    transactions.skip(database, claim, {})
+    begin(database, claim)
+    skip(database, claim, {})
 
 
 def is_due(database: Database, event: IngestEvent) -> bool:
@@ -193,10 +197,10 @@ def test_a_dependent_key_does_not_settle_the_events_it_takes(database: Database)
     assert row_of_key(database, target)["due_at"] is not None
     assert len(inputs(database, target)) == 2
     claim = claimed(database, target)
-    transactions.begin(database, claim, lambda events: {"n": len(events)})
+    begin(database, claim)
     states = database.fetch("SELECT DISTINCT state FROM kfm.inbox")
     assert states == [{"state": "received"}]
-    transactions.skip(database, claim, {})
+    skip(database, claim, {})
     assert is_due(database, IN_TIME)
     assert row_of_key(database, target)["due_at"] is None
 

@@ -54,7 +54,7 @@ def _record_read(oversight: Oversight, pending: PendingReview, private_key: Path
     detail = {"key_id": signed.key_id, "signature": signed.signature}
     entry = tables.audit_entry(Action.RESTRICTED_READ, pending, signed, oversight.policy.name, detail)
     with oversight.services.database.transaction() as connection:
-        audit.record(connection, entry)
+        audit.record(connection, [entry])
 
 
 def _view(oversight: Oversight, pending: PendingReview, before_map: bytes | None) -> content.ReviewView:

@@ -120,9 +120,8 @@ def _record_decision(
         {"key": pending.key, "digest": pending.release_digest, "decision": decision, **signed.as_row()},
     )
     action = Action.REVIEW_APPROVED if decision == "approved" else Action.REVIEW_REJECTED
-    audit.record(
-        connection, audit_entry(action, pending, signed, policy, {"reason": signed.statement.get("reason", "")})
-    )
+    detail = {"reason": signed.statement.get("reason", "")}
+    audit.record(connection, [audit_entry(action, pending, signed, policy, detail)])
 
 
 def audit_entry(

@@ -29,13 +29,14 @@ class Summary:
     versions: tuple[str, ...] = ()
 
 
-def mark_page_stale(connection: Connection, dataset: str, key: str) -> None:
+def mark_pages_stale(connection: Connection, dataset: str, keys: Sequence[str]) -> None:
     connection.execute(
         """
-        INSERT INTO kfm.collection_pages (dataset, page, changed) VALUES (%(dataset)s, kfm.page_of(%(key)s), 1)
+        INSERT INTO kfm.collection_pages (dataset, page, changed)
+        SELECT DISTINCT %(dataset)s, kfm.page_of(key), 1 FROM unnest(%(keys)s::text[]) AS key ORDER BY 2
         ON CONFLICT (dataset, page) DO UPDATE SET changed = kfm.collection_pages.changed + 1
         """,
-        {"dataset": dataset, "key": key},
+        {"dataset": dataset, "keys": list(keys)},
     )
 
 

@@ -131,24 +131,26 @@ def is_outdated(connection: Connection, kind: str, changes: Mapping[str, int], c
     return has_newer or any_withdrawn(connection, contents)
 
 
-def find_withdrawn_contents(connection: Connection, key: str, current: str) -> list[str]:
-    """Returns contents of this key, other than the current one, that only an exemption released unmasked. A content
-    that another key has too is left out, unless that key's was also exempted and has been replaced."""
+def find_withdrawn_contents(connection: Connection, current: Mapping[str, str]) -> dict[str, list[str]]:
+    """Returns contents of these keys, other than the current one of each, that only an exemption released unmasked. A
+    content that another key has too is left out, unless that key's was also exempted and has been replaced."""
     rows = connection.execute(
         """
-        SELECT DISTINCT r.content_hash FROM kfm.revisions r
+        SELECT r.key, array_agg(DISTINCT r.content_hash) AS contents
+        FROM unnest(%(keys)s::text[], %(contents)s::text[]) AS asked (key, content_hash)
+        JOIN kfm.revisions r ON r.key = asked.key AND r.content_hash <> asked.content_hash
         JOIN kfm.audit a ON a.key = r.key AND a.action = 'exempted' AND a.digest = r.content_hash
-        WHERE r.key = %(key)s AND r.content_hash <> %(current)s
-          AND NOT EXISTS (
+        WHERE NOT EXISTS (
             SELECT FROM kfm.revisions o WHERE o.content_hash = r.content_hash AND o.key <> r.key AND (
                 NOT EXISTS (SELECT FROM kfm.audit b
                             WHERE b.key = o.key AND b.action = 'exempted' AND b.digest = o.content_hash)
                 OR o.content_hash = (SELECT c.content_hash FROM kfm.revisions c
                                      WHERE c.key = o.key ORDER BY c.revision DESC LIMIT 1)))
+        GROUP BY r.key
         """,
-        {"key": key, "current": current},
+        {"keys": list(current), "contents": list(current.values())},
     )
-    return [row["content_hash"] for row in rows]
+    return {row["key"]: row["contents"] for row in rows}
 
 
 def was_exempted(connection: Connection, key: str, content_hash: str) -> bool:

@@ -145,9 +145,14 @@ def open_sealed(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[
     return document, keys[key_id]
 
 
-def write_sealed(services: Services, path: str, document: bytes) -> None:
+def seal_for(services: Services, path: str, document: bytes) -> bytes:
+    """Returns the sealed document to be written to `path`."""
     _announce_key(services, path)
-    services.store.write(path, seal_document(path, document, signer_of(services)))
+    return seal_document(path, document, signer_of(services))
+
+
+def write_sealed(services: Services, path: str, document: bytes) -> None:
+    services.store.write(path, seal_for(services, path, document))
 
 
 def update_sealed(services: Services, path: str, document: bytes) -> None:

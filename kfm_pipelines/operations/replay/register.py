@@ -51,7 +51,7 @@ def _record_audit(services: Services, dataset: Dataset, windows: Sequence[NewKey
         detail |= {"from": windows[0].window_start.isoformat(), "to": windows[-1].window_end.isoformat()}
     entry = AuditEntry(Action.WINDOWS_REGISTERED, actor, dataset.dataset, dataset.policy, detail=detail)
     with services.database.transaction() as connection:
-        audit.record(connection, entry)
+        audit.record(connection, [entry])
 
 
 def _windows(dataset: Dataset, start: datetime, end: datetime) -> Iterator[NewKey]:

@@ -1,7 +1,9 @@
 """The inputs of a key: fetches its objects as the events announced them, unless they are already applied."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,18 +18,23 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.emit import metered_span
 from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated, ObjectMissing, PolicyRefused
 from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
-from kfm_pipelines.inbox.record import archive_events
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.table import SourceObject, inputs_hash
 from kfm_pipelines.state import transactions, wal
+from kfm_pipelines.state.key_facts import KeyFacts, load_facts
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.revisions import FetchCounts, Revision, current_revision, processed_objects
+from kfm_pipelines.state.revisions import FetchCounts, Revision, processed_objects
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.watermarks import late_lane
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
+
+
+# Enough to hide the latency of S3, and limited, because what is fetched ahead is held in memory.
+OBJECTS_AHEAD = 16
+BYTES_AHEAD = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +57,93 @@ class PreparedInputs:
 
 @dataclass(frozen=True, slots=True)
 class SkippedKey:
-    """There is nothing to compute; the key's transaction has ended."""
+    """There is nothing to compute; `detail` is what the log keeps of it."""
 
-    note: str
+    detail: Mapping[str, object]
     fetches: FetchCounts
 
+    @property
+    def note(self) -> str:
+        return str(self.detail["reason"])
 
-def prepare(services: Services, dataset: Dataset, claim: Claim, config: str) -> PreparedInputs | SkippedKey:
-    """Begins the transaction; then skips it if its inputs are already applied, or fetches them."""
-    current = current_revision(services.database, claim.key)
-    known = transactions.begin(services.database, claim, lambda events: _intent(events, current))
-    archive_events(services, claim.key)
+
+@dataclass(frozen=True, slots=True)
+class KnownInputs:
+    """What is known of a key when its transaction begins."""
+
+    facts: KeyFacts
+    events: tuple[IngestEvent, ...]  # the newest of each object
+
+    def may_need_fetching(self, config: str) -> bool:
+        current = self.facts.current
+        return current is None or current.fingerprint != fingerprint(self.events, config)
+
+
+def begin(services: Services, claims: Sequence[Claim]) -> dict[str, KnownInputs]:
+    """Begins the transaction of each key over all events known now."""
+    facts = load_facts(services.database, {claim.key: claim.epoch for claim in claims})
+    known = transactions.begin(
+        services.database, claims, lambda claim, events: _intent(events, facts[claim.key].current)
+    )
+    return {key: KnownInputs(facts[key], tuple(newest_per_object(events))) for key, events in known.items()}
+
+
+def prepare(
+    services: Services, dataset: Dataset, claim: Claim, known: KnownInputs, config: str, fetcher: "Fetcher"
+) -> PreparedInputs | SkippedKey:
+    """Skips the key if its inputs are already applied; otherwise fetches them."""
+    current, events = known.facts.current, known.events
     if claim.attempts > services.settings.max_attempts:
         raise AttemptsExhausted(f"{claim.key}: {claim.attempts - 1} attempts ended without a result")
     if CanonicalKey.parse(claim.key).transform_version != dataset.key.transform_version:
         return _skip_other_version(services, dataset, claim, current)
-    events = newest_per_object(known)
     intact = current is not None and _is_intact(services, dataset, current)
     if current is None and not events:
         return _skip_without_inputs(services, claim)
     if current and intact:
         promised = current.fingerprint == fingerprint(events, config)
         if promised or _is_unchanged_at_source(services, claim, config, current, events):
-            return _skip(services, claim, current, FetchCounts(hits=len(events)))
-    fetched = {event.asset_uri: _fetch_input(services, dataset, claim, event) for event in events}
+            return _skip(current, FetchCounts(hits=len(events)))
+    fetched = {event.asset_uri: _fetch_input(services, fetcher, claim, event) for event in events}
     prepared = build_inputs(config, events, fetched)
     if current and intact and current.inputs_hash == prepared.inputs_hash:
-        return _skip(services, claim, current, FetchCounts(misses=len(events)))
+        return _skip(current, FetchCounts(misses=len(events)))
     return prepared
+
+
+class Fetcher:
+    """Fetches objects ahead of their use, a limited number of objects and bytes at a time."""
+
+    def __init__(self, max_bytes: int, expected: Iterable[IngestEvent]) -> None:
+        self._max_bytes = max_bytes
+        self._waiting = deque(expected)
+        self._pool = ThreadPoolExecutor(OBJECTS_AHEAD, thread_name_prefix="fetch")
+        self._ahead: dict[str, tuple[int, Future[FetchedObject]]] = {}
+        self._bytes_ahead = 0
+
+    def __enter__(self) -> "Fetcher":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def fetch(self, event: IngestEvent) -> "FetchedObject":
+        """Call in the order of the expected events; some of them may be left out."""
+        self._fetch_ahead()
+        if event.identity not in self._ahead:
+            return fetch(event, self._max_bytes)
+        while True:
+            identity = next(iter(self._ahead))
+            size, fetching = self._ahead.pop(identity)
+            self._bytes_ahead -= size
+            if identity == event.identity:
+                return fetching.result()
+
+    def _fetch_ahead(self) -> None:
+        while self._waiting and len(self._ahead) < OBJECTS_AHEAD and self._bytes_ahead < BYTES_AHEAD:
+            event = self._waiting.popleft()
+            self._ahead[event.identity] = event.size or 0, self._pool.submit(fetch, event, self._max_bytes)
+            self._bytes_ahead += event.size or 0
 
 
 @dataclass(frozen=True)
@@ -130,9 +196,9 @@ def _get(event: IngestEvent) -> "GetObjectOutputTypeDef":
         raise ObjectMissing(f"{event.asset_uri} is not there; upload it again, which sends a new event") from None
 
 
-def _fetch_input(services: Services, dataset: Dataset, claim: Claim, event: IngestEvent) -> FetchedObject:
+def _fetch_input(services: Services, fetcher: Fetcher, claim: Claim, event: IngestEvent) -> FetchedObject:
     try:
-        return fetch_object(services, event, dataset.input.max_bytes)
+        return fetch_object(services, event, fetcher.fetch)
     except IntegrityBroken as error:
         held = late_lane.find_held_objects(services.database, claim.key).get(event.asset_uri)
         if held is None:
@@ -142,9 +208,11 @@ def _fetch_input(services: Services, dataset: Dataset, claim: Claim, event: Inge
         ) from error
 
 
-def fetch_object(services: Services, event: IngestEvent, max_bytes: int) -> FetchedObject:
+def fetch_object(
+    services: Services, event: IngestEvent, fetch_event: Callable[[IngestEvent], FetchedObject]
+) -> FetchedObject:
     with metered_span(services, "fetch", {"kfm.object": event.asset_uri, "kfm.event_id": [event.identity]}):
-        return fetch(event, max_bytes)
+        return fetch_event(event)
 
 
 def build_inputs(config: str, events: Sequence[IngestEvent], fetched: Mapping[str, FetchedObject]) -> PreparedInputs:
@@ -217,14 +285,9 @@ def _is_unchanged_at_source(
     )
 
 
-def _skip(services: Services, claim: Claim, current: Revision, fetches: FetchCounts) -> SkippedKey:
+def _skip(current: Revision, fetches: FetchCounts) -> SkippedKey:
     note = f"nothing changed since revision {current.revision}"
-    return _skip_with(services, claim, {"revision": current.revision, "reason": note}, fetches)
-
-
-def _skip_with(services: Services, claim: Claim, detail: Mapping[str, object], fetches: FetchCounts) -> SkippedKey:
-    transactions.skip(services.database, claim, detail)
-    return SkippedKey(str(detail["reason"]), fetches)
+    return SkippedKey({"revision": current.revision, "reason": note}, fetches)
 
 
 def _skip_other_version(services: Services, dataset: Dataset, claim: Claim, current: Revision | None) -> SkippedKey:
@@ -244,7 +307,7 @@ def _skip_other_version(services: Services, dataset: Dataset, claim: Claim, curr
             f"{CanonicalKey.parse(claim.key).transform_version} again until this key is published masked"
         )
     note = f"revision {current.revision} stays as it is: {dataset.dataset} is declared with version {now} now"
-    return _skip_with(services, claim, {"revision": current.revision, "reason": note}, FetchCounts())
+    return SkippedKey({"revision": current.revision, "reason": note}, FetchCounts())
 
 
 def _skip_without_inputs(services: Services, claim: Claim) -> SkippedKey:
@@ -252,4 +315,4 @@ def _skip_without_inputs(services: Services, claim: Claim) -> SkippedKey:
     note = "every object of this key is gone, and nothing of it is published"
     if held:
         note = f"nothing of this key counts yet: late events about {len(held)} objects are held; see kfm late list"
-    return _skip_with(services, claim, {"reason": note}, FetchCounts())
+    return SkippedKey({"reason": note}, FetchCounts())

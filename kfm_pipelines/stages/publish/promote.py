@@ -1,7 +1,8 @@
-"""Makes a staged release visible to readers: immutable files first, then one pointer, then the key's history.
+"""Makes staged releases visible to readers: immutable files first, then one pointer each, then the keys' history.
 
-Everything here runs under the key's lock. Only the process that staged a release can do what comes before the swap; if
-it has ended, the release is computed again. What follows can be repeated by anyone from any point until it is done.
+Everything from the swap on runs under the keys' locks. Only the process that staged a release can do what comes before
+it; if it has ended, the release is computed again. What follows can be repeated by anyone from any point until it is
+done. Each step is taken for many releases at once, and what fails for one does not affect the others.
 Each revision in the history is a document of its own, so a publication writes only its own, the one before it and the
 list. Withdrawn revisions are removed, because they would reveal what is masked again.
 """
@@ -9,25 +10,30 @@ list. Withdrawn revisions are removed, because they would reveal what is masked 
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from kfm_pipelines.catalog.documents import sha256
 from kfm_pipelines.catalog.facts import MANIFEST, SBOM, DocumentFacts
 from kfm_pipelines.catalog.stac.item import RECORDS, history_document, revision_document, superseded_document
-from kfm_pipelines.catalog.trust.signer import SIDECAR, open_sealed, write_sealed
+from kfm_pipelines.catalog.trust.signer import SIDECAR, open_sealed, seal_for, write_sealed
 from kfm_pipelines.catalog.trust.trust_root import load_trust_root
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, SignatureRefused
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.stage import Release, StagedFiles
 from kfm_pipelines.stages.publish.tables import Publication
+from kfm_pipelines.state.key_facts import KeyFacts
+from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.stores import Layout, Store, WorkStore
-from kfm_pipelines.stores.layout import PROVENANCE_GRAPH, STAGED_DATA, STAGED_ITEM
+from kfm_pipelines.stores.layout import PROVENANCE_GRAPH, STAGED_DATA, STAGED_ITEM, Swap
 
 log = logging.getLogger(__name__)
+KeyFailures = dict[str, Exception]  # by key
 
 
 def read_staged(store: WorkStore, layout: Layout, release: Release, txn: int) -> StagedFiles:
@@ -45,54 +51,101 @@ def read_staged(store: WorkStore, layout: Layout, release: Release, txn: int) ->
     return staged
 
 
-def promote(
-    store: WorkStore, layout: Layout, release: Release, staged: StagedFiles | None, before_swap: Callable[[], None]
-) -> None:
-    """Publishes the staged files. None: readers see the release already, because a predecessor was stopped after the
-    swap, and only what follows is repeated. `before_swap` is the last chance to refuse."""
-    if staged is not None:
-        store.create(layout.content(release.content_hash), staged[STAGED_DATA])
-        for name, digest in {**release.documents, **release.records}.items():
-            store.create(layout.document(digest), staged[name])
-        for name, path in release.shared_paths(layout).items():
-            store.create_shared(path, staged[name])
-        before_swap()
-        store.swap(layout.item(release.key), staged[STAGED_ITEM], release.expected_item)
-    store.replace(layout.content(release.content_hash), layout.processed_data(release.key))
+@dataclass(frozen=True, slots=True)
+class IntendedRelease:
+    """A release whose publication is allowed. `staged` is None when readers see it already, because a predecessor was
+    stopped after the swap: only what follows is repeated. `facts` are those of its transaction."""
+
+    claim: Claim
+    txn: int
+    release: Release
+    staged: StagedFiles | None
+    facts: KeyFacts
+
+    @property
+    def key(self) -> str:
+        return self.claim.key
 
 
-def write_history(
-    services: Services, dataset: Dataset, release: Release, txn: int, publication: Publication, withdrawn: Sequence[str]
-) -> list[int]:
-    """Returns the earlier revisions that are missing from the store although they were not withdrawn. They are not
-    written again here, because each was made under its own configuration. `withdrawn` are the contents that this
-    publication withdraws."""
-    store, layout, key = services.store, Layout(dataset.pipeline), release.key
+def create_objects(store: WorkStore, layout: Layout, releases: Sequence[IntendedRelease]) -> KeyFailures:
+    """Writes the immutable files of releases that readers do not see yet."""
+    own: dict[str, bytes] = {}
+    shared: dict[str, bytes] = {}
+    owners: dict[str, set[str]] = defaultdict(set)
+    for one in releases:
+        if one.staged is None:
+            continue
+        release, staged = one.release, one.staged
+        files = {layout.content(release.content_hash): staged[STAGED_DATA]}
+        documents = {**release.documents, **release.records}
+        files |= {layout.document(digest): staged[name] for name, digest in documents.items()}
+        common = {path: staged[name] for name, path in release.shared_paths(layout).items()}
+        own |= files
+        shared |= common
+        for path in (*files, *common):
+            owners[path].add(one.key)
+    failures = {**store.create_all(own), **store.create_shared_all(shared)}
+    return {key: error for path, error in failures.items() for key in owners[path]}
+
+
+def swap_items(store: WorkStore, layout: Layout, releases: Sequence[IntendedRelease]) -> KeyFailures:
+    """Makes the releases visible, each by one swap of its Item."""
+    keys = {layout.item(one.key): one.key for one in releases}
+    swaps = [
+        Swap(layout.item(one.key), one.staged[STAGED_ITEM], one.release.expected_item)
+        for one in releases
+        if one.staged is not None
+    ]
+    return {keys[path]: error for path, error in store.swap_all(swaps).items()}
+
+
+def replace_data(store: WorkStore, layout: Layout, releases: Sequence[IntendedRelease]) -> KeyFailures:
+    """Puts the data of visible releases under its familiar name."""
+    keys = {layout.processed_data(one.key): one.key for one in releases}
+    sources = {layout.processed_data(one.key): layout.content(one.release.content_hash) for one in releases}
+    return {keys[path]: error for path, error in store.replace_all(sources).items()}
+
+
+def build_history(
+    services: Services,
+    dataset: Dataset,
+    one: IntendedRelease,
+    published: datetime,
+    publication: Publication,
+    withdrawn: Sequence[str],
+) -> tuple[dict[str, bytes], list[int]]:
+    """Removes what this publication withdraws. Returns the documents to write, and the earlier revisions that are
+    missing from the store although they were not withdrawn. They are not written again, because each was made under its
+    own configuration."""
+    store, layout, key, release = services.store, Layout(dataset.pipeline), one.key, one.release
     _withdraw(store, layout, key, publication, withdrawn)
     is_first = release.revision == 1
-    earlier = [] if is_first else [one for one in _revisions(store, layout, key) if one < release.revision]
+    earlier = [] if is_first else [n for n in _revisions(store, layout, key) if n < release.revision]
     before, replaced = _last_verified(services, layout, key, earlier)
-    published = publication.intended_at(release.revision, txn)
-    document = _document(services, layout, release, published, before, txn)
-    write_sealed(services, layout.revision(key, release.revision), document)
+    document = _document(services, layout, release, published, before, one.txn)
+    documents = {layout.revision(key, release.revision): document}
     if before is not None and replaced is not None:
-        write_sealed(services, layout.revision(key, before), superseded_document(replaced, release.revision))
-    write_sealed(services, layout.history(key), history_document(dataset.pipeline, key, [*earlier, release.revision]))
-    known = [] if is_first else publication.earlier_revisions(release.revision, withdrawn)
-    return [revision for revision in known if revision not in earlier]
+        documents[layout.revision(key, before)] = superseded_document(replaced, release.revision)
+    documents[layout.history(key)] = history_document(dataset.pipeline, key, [*earlier, release.revision])
+    known = [] if is_first else publication.earlier_revisions(key, release.revision, withdrawn)
+    sealed = {path: seal_for(services, path, document) for path, document in documents.items()}
+    return sealed, [revision for revision in known if revision not in earlier]
 
 
-def write_current_if_missing(services: Services, dataset: Dataset, release: Release, publication: Publication) -> None:
+def write_current_if_missing(
+    services: Services, dataset: Dataset, one: IntendedRelease, publication: Publication
+) -> None:
     """Writes the current revision's document before the swap if it predates the history; later it could not be."""
-    store, layout, key = services.store, Layout(dataset.pipeline), release.key
-    current = publication.current_release()
-    if current is None or current.detail["revision"] >= release.revision:
+    store, layout, key, now = services.store, Layout(dataset.pipeline), one.key, one.facts.current
+    if now is None or now.revision >= one.release.revision:
+        return
+    current = publication.current_release(key, now.txn)
+    if current is None or store.exists(layout.revision(key, now.revision)):
         return
     old = Release.from_values(current.detail)
-    if store.exists(layout.revision(key, old.revision)) or store.digest(layout.item(key)) != old.item_hash:
-        return
-    document = _document(services, layout, old, current.at, None)
-    write_sealed(services, layout.revision(key, old.revision), document)
+    if store.digest(layout.item(key)) == old.item_hash:
+        document = _document(services, layout, old, current.at, None)
+        write_sealed(services, layout.revision(key, old.revision), document)
 
 
 def _last_verified(
@@ -121,7 +174,7 @@ def _withdraw(store: Store, layout: Layout, key: str, publication: Publication, 
     if not withdrawn:
         return
     publication.hold_snapshots()
-    traces = publication.traces_of(withdrawn)
+    traces = publication.traces_of(key, withdrawn)
     there = [path for one in traces.revisions if store.exists(path := layout.revision(key, one))]
     if there or traces.are_current:
         for path in (layout.snapshot(), PROVENANCE_GRAPH):

@@ -1,8 +1,8 @@
-"""A key's release: staged from the facts in the log, published under the key's lock, finished after any crash."""
+"""Releases of keys: staged from the facts in the log, published under the keys' locks, finished after any crash."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -24,18 +24,28 @@ from kfm_pipelines.errors import (
     PointerMoved,
     PolicyRefused,
     ReviewRefused,
+    ServiceUnavailable,
     SignatureRefused,
 )
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.publish.promote import promote, read_staged, write_current_if_missing, write_history
-from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, StagedFiles, care_facts, stage
-from kfm_pipelines.stages.publish.tables import open_publication
+from kfm_pipelines.stages.publish.promote import (
+    IntendedRelease,
+    KeyFailures,
+    build_history,
+    create_objects,
+    read_staged,
+    replace_data,
+    swap_items,
+    write_current_if_missing,
+)
+from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, care_facts, stage
+from kfm_pipelines.stages.publish.tables import Publication, PublishedRelease, lock_keys, open_publication
 from kfm_pipelines.stages.validate.report import remove_replaced
 from kfm_pipelines.state import kill_switch, transactions, wal
-from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.keys import Claim, Claims, window_of_key
-from kfm_pipelines.state.revisions import Revision, current_revision
+from kfm_pipelines.state.key_facts import KeyFacts, load_facts
+from kfm_pipelines.state.keys import Claim, Claims
+from kfm_pipelines.state.revisions import Revision
 from kfm_pipelines.state.verdicts import require_green
 from kfm_pipelines.state.wal import Entry, Step
 from kfm_pipelines.stores import Layout
@@ -44,47 +54,59 @@ log = logging.getLogger(__name__)
 MAX_COMPLETED_PER_CALL = 50
 
 
-def stage_candidate(services: Services, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
+def stage_candidate(
+    services: Services, dataset: Dataset, claim: Claim, governance: Governance, facts: KeyFacts
+) -> Release:
     rules = governance.rules_for(claim.key)
-    begun = detail_of(services.database, claim, Step.BEGIN)
-    computed = detail_of(services.database, claim, Step.COMPUTE)
-    masked = detail_of(services.database, claim, Step.MASK)
-    judged = detail_of(services.database, claim, Step.VALIDATE)
-    inputs_hash = computed["inputs_hash"]
-    start, end = window_of_key(services.database, claim.key)
-    facts = ReleaseFacts(
+    computed = facts.detail(Step.COMPUTE)
+    inputs_hash, content_hash = computed["inputs_hash"], facts.detail(Step.VALIDATE)["content_hash"]
+    start, end = facts.window
+    described = ReleaseFacts(
         key=claim.key,
         window_start=start,
         window_end=end,
-        inputs=tuple(input_facts(one, computed, rules) for one in begun["inputs"]),
+        inputs=tuple(input_facts(one, computed, rules) for one in facts.detail(Step.BEGIN)["inputs"]),
         inputs_hash=keyed_digest(rules.secret, inputs_hash) if rules.secret else inputs_hash,
         config=computed["config"],
-        care=care_facts(governance, rules, masked["measures"]),
+        care=care_facts(governance, rules, facts.detail(Step.MASK)["measures"]),
         gates=GATES,
         table=rules.published_table(dataset),
         environment=environment_facts(),
         storage=storage_facts(services.settings.store_url),
     )
-    revision = _next_revision(services.database, claim.key, inputs_hash, judged["content_hash"])
-    candidate = Candidate(facts, claim.epoch, revision, inputs_hash, computed["fingerprint"])
-    return stage(services.store, dataset, candidate, judged["content_hash"], Attester(signer_of(services), sbom()))
+    revision = _next_revision(facts, inputs_hash, content_hash)
+    candidate = Candidate(described, claim.epoch, revision, inputs_hash, computed["fingerprint"])
+    return stage(services.store, dataset, candidate, content_hash, Attester(signer_of(services), sbom()))
 
 
-def staged_release(database: Database, claim: Claim) -> Release:
-    return Release.from_values(detail_of(database, claim, Step.STAGE_ATOMIC))
+def staged_release(facts: KeyFacts) -> Release:
+    return Release.from_values(facts.detail(Step.STAGE_ATOMIC))
 
 
-def publish(services: Services, dataset: Dataset, claim: Claim, governance: Governance) -> Release:
-    """Publishes the staged release if the recorded verdicts and reviews allow exactly these bytes."""
-    release = staged_release(services.database, claim)
-    _refuse_unless_allowed(services.database, claim, governance, release, claim.epoch)
+def intend(
+    services: Services, dataset: Dataset, claim: Claim, governance: Governance, facts: KeyFacts
+) -> IntendedRelease:
+    """Returns the staged release if the recorded verdicts and reviews allow exactly these bytes."""
+    release = staged_release(facts)
+    _refuse_unless_allowed(governance, facts, release)
     staged = read_staged(services.store, Layout(dataset.pipeline), release, claim.epoch)
-    # Checked again under the lock; here it only avoids writing an intent that must not be carried out.
-    with services.database.transaction() as connection:
-        kill_switch.refuse_if_killed(connection, dataset.dataset)
-    transactions.advance(services.database, claim, Step.PUBLISH, release.as_detail())
-    _complete(services, dataset, claim, release, claim.epoch, staged)
-    return release
+    return IntendedRelease(claim, claim.epoch, release, staged, facts)
+
+
+def complete(services: Services, dataset: Dataset, releases: Sequence[IntendedRelease]) -> KeyFailures:
+    """Publishes releases whose intent is logged, and returns those that could not be. If one of them makes the
+    transaction of all impossible, each is completed alone."""
+    failures: KeyFailures = {}
+    try:
+        failures = _complete_together(services, dataset, releases)
+    except Exception as error:  # noqa: BLE001 - any error fails these releases only
+        if len(releases) == 1:
+            return {releases[0].key: error}
+        for number, one in enumerate(releases):
+            failures |= complete(services, dataset, [_without_seen_files(services, dataset, one)])
+            if isinstance(failures.get(one.key), ServiceUnavailable):  # for the others too
+                return failures | dict.fromkeys((other.key for other in releases[number:]), failures[one.key])
+    return failures
 
 
 def finish(
@@ -93,26 +115,27 @@ def finish(
     """Completes a predecessor's intended publication. Returns False, and abandons the intent, when readers have not
     seen it and this process has not staged it, it is no longer allowed, or the Item was changed."""
     release = Release.from_values(intent.detail)
+    facts = load_facts(services.database, {claim.key: intent.txn})[claim.key]
     try:
         staged = None
-        if not is_visible(services, dataset, intent):
-            _refuse_unless_allowed(services.database, claim, governance(), release, intent.txn)
+        if not is_visible(services, dataset, release):
+            _refuse_unless_allowed(governance(), facts, release)
             staged = read_staged(services.store, Layout(dataset.pipeline), release, intent.txn)
-        _complete(services, dataset, claim, release, intent.txn, staged)
+        for error in complete(services, dataset, [IntendedRelease(claim, intent.txn, release, staged, facts)]).values():
+            raise error
     except (
         IntegrityBroken, ObjectMissing, PointerMoved, GateRefused, PolicyRefused, ReviewRefused, SignatureRefused
     ) as error:  # fmt: skip
-        if is_visible(services, dataset, intent):
+        if is_visible(services, dataset, release):
             raise
         transactions.abandon_intent(services.database, claim, intent, str(error))
         return False
     return True
 
 
-def is_visible(services: Services, dataset: Dataset, intent: Entry) -> bool:
-    """Whether readers see the intended release. An Item that a restoration leaves as it is proves nothing."""
-    item = services.store.digest(Layout(dataset.pipeline).item(intent.key))
-    release = Release.from_values(intent.detail)
+def is_visible(services: Services, dataset: Dataset, release: Release) -> bool:
+    """Whether readers see the release. An Item that a restoration leaves as it is proves nothing."""
+    item = services.store.digest(Layout(dataset.pipeline).item(release.key))
     return item == release.item_hash and item != release.expected_item
 
 
@@ -134,7 +157,9 @@ def complete_visible_publications(services: Services) -> list[str]:
 def _complete_if_visible(services: Services, dataset: Dataset, key: str) -> None:
     with services.database.transaction() as connection:
         intent = wal.last_entry(connection, key)
-    if intent is None or intent.step is not Step.PUBLISH or not is_visible(services, dataset, intent):
+    if intent is None or intent.step is not Step.PUBLISH:
+        return
+    if not is_visible(services, dataset, Release.from_values(intent.detail)):
         return
     owner = f"completion-{uuid4()}"
     claims = Claims(services.database, owner, services.settings.lease_seconds, dataset=dataset.dataset)
@@ -153,41 +178,86 @@ def _complete_if_visible(services: Services, dataset: Dataset, key: str) -> None
             transactions.hand_back(services.database, claim, delay=delay, reason=reason, count_attempt=False)
 
 
-def _refuse_unless_allowed(
-    database: Database, claim: Claim, governance: Governance, release: Release, txn: int
-) -> None:
+def _refuse_unless_allowed(governance: Governance, facts: KeyFacts, release: Release) -> None:
     """Refuses unless it was computed under this configuration, every gate is green and any required review is given."""
-    computed = _entry_of(database, claim.key, txn, Step.COMPUTE)
-    if computed["config"] != governance.config_digest(claim.key):
-        raise GateRefused(f"{claim.key}: the policy, an exemption or the declaration has changed since it was computed")
-    require_green(database, claim.key, txn, TABLE_GATES, release.content_hash)
-    require_green(database, claim.key, txn, RELEASE_GATES, release.digest, CareRefused)
-    if not is_approved(governance.oversight, claim.key, release.digest):
-        raise ReviewRefused(f"{claim.key}: nobody with authority has approved this release")
+    key = facts.key
+    if facts.detail(Step.COMPUTE)["config"] != governance.config_digest(key):
+        raise GateRefused(f"{key}: the policy, an exemption or the declaration has changed since it was computed")
+    require_green(key, facts.verdicts, TABLE_GATES, release.content_hash)
+    require_green(key, facts.verdicts, RELEASE_GATES, release.digest, CareRefused)
+    if not is_approved(governance.oversight, key, release.digest):
+        raise ReviewRefused(f"{key}: nobody with authority has approved this release")
 
 
-def _complete(
-    services: Services, dataset: Dataset, claim: Claim, release: Release, txn: int, staged: StagedFiles | None
-) -> None:
-    with open_publication(services.database, claim, dataset.dataset, visible=staged is None) as locked:
-        write_current_if_missing(services, dataset, release, locked)
-        layout = Layout(dataset.pipeline)
-        promote(services.store, layout, release, staged, locked.refuse_if_killed)
-        withdrawn = locked.withdrawn_contents(release.content_hash)
-        for content_hash in withdrawn:
-            services.store.discard(layout.content(content_hash))
-        lost = write_history(services, dataset, release, txn, locked, withdrawn)
-        locked.commit(
-            Revision.from_values(asdict(release), txn=txn, run_id=claim.owner),
-            release.records.get(MANIFEST),
-            release.records.get(ATTESTATION),
-            txn=txn,
-            note=_missing_history_note(release.revision, lost),
-        )
+def _without_seen_files(services: Services, dataset: Dataset, one: IntendedRelease) -> IntendedRelease:
+    return replace(one, staged=None) if is_visible(services, dataset, one.release) else one
+
+
+def _complete_together(services: Services, dataset: Dataset, releases: Sequence[IntendedRelease]) -> KeyFailures:
+    """Uploads before it locks: others may need the keys meanwhile, and uploads may take minutes."""
+    store, layout = services.store, Layout(dataset.pipeline)
+    visible = all(one.staged is None for one in releases)
+    with open_publication(services.database) as connection:
+        failures = create_objects(store, layout, releases)
+        remaining = [one for one in releases if one.key not in failures]
+        publication = lock_keys(connection, dataset.dataset, [one.claim for one in remaining], visible=visible)
+        failures |= publication.refused
+        remaining = [one for one in remaining if one.key not in failures]
+        for one in remaining:
+            write_current_if_missing(services, dataset, one, publication)
+        if not visible:
+            publication.refuse_if_killed()
+        for step in (swap_items, replace_data):
+            failures |= step(store, layout, remaining)
+            remaining = [one for one in remaining if one.key not in failures]
+        missing, history_failures = _write_histories(services, dataset, remaining, publication)
+        failures |= history_failures
+        committed = [one for one in remaining if one.key not in failures]
+        publication.commit([_published(one, missing[one.key]) for one in committed])
     try:
-        remove_replaced(services, claim.key, txn)
-    except KfmError as error:  # it is published, and the nightly purge removes the rest
-        log.warning("%s: could not remove its quarantined files: %s", claim.key, error)
+        remove_replaced(services, {one.key: one.txn for one in committed})
+    except KfmError as error:  # they are published, and the nightly purge removes the rest
+        log.warning("could not remove quarantined files of published keys: %s", error)
+    return failures
+
+
+def _write_histories(
+    services: Services, dataset: Dataset, releases: Sequence[IntendedRelease], publication: Publication
+) -> tuple[dict[str, list[int]], KeyFailures]:
+    """Returns the missing earlier revisions of each key, and the failures."""
+    layout = Layout(dataset.pipeline)
+    withdrawn = publication.withdrawn_contents({one.key: one.release.content_hash for one in releases})
+    published = publication.intended_at({one.key: (one.release.revision, one.txn) for one in releases})
+    files: dict[str, bytes] = {}
+    owners: dict[str, str] = {}
+    missing: dict[str, list[int]] = {}
+    failures: KeyFailures = {}
+    for one in releases:
+        try:
+            for content_hash in withdrawn.get(one.key, ()):
+                services.store.discard(layout.content(content_hash))
+            documents, missing[one.key] = build_history(
+                services, dataset, one, published[one.key], publication, withdrawn.get(one.key, ())
+            )
+        except Exception as error:  # noqa: BLE001 - any error fails this release only
+            failures[one.key] = error
+        else:
+            files |= documents
+            owners |= dict.fromkeys(documents, one.key)
+    return missing, failures | {owners[path]: error for path, error in services.store.write_all(files).items()}
+
+
+def _published(one: IntendedRelease, missing: Sequence[int]) -> PublishedRelease:
+    found = one.facts.details.get(Step.COMPUTE, {}).get("etags", {})
+    inputs = one.facts.details.get(Step.BEGIN, {}).get("inputs", [])
+    records = {"manifest": MANIFEST, "attestation": ATTESTATION}
+    return PublishedRelease(
+        claim=one.claim,
+        revision=Revision.from_values(asdict(one.release), txn=one.txn, run_id=one.claim.owner),
+        records={kind: one.release.records[name] for kind, name in records.items() if name in one.release.records},
+        inputs=[{**source, "etag": found.get(source["uri"], source["etag"])} for source in inputs],
+        note=_missing_history_note(one.release.revision, missing),
+    )
 
 
 def _missing_history_note(revision: int, missing: Sequence[int]) -> str | None:
@@ -212,28 +282,16 @@ def input_facts(source: Mapping[str, Any], computed: Mapping[str, Any], rules: K
     return InputFacts(uri, version, None, None, digest, keyed_digest(rules.secret, source["event"]), late)
 
 
-def _next_revision(database: Database, key: str, inputs_hash: str, content_hash: str) -> int:
+def _next_revision(facts: KeyFacts, inputs_hash: str, content_hash: str) -> int:
     """Returns the next number, or the current one when it is being restored from the same inputs."""
-    current = current_revision(database, key)
+    current = facts.current
     if current is None:
         return 1
     if current.inputs_hash != inputs_hash:
         return current.revision + 1
     if current.content_hash != content_hash:
         raise IntegrityBroken(
-            f"{key}: the inputs of revision {current.revision} now give different bytes, so it cannot be restored; "
-            "use the library versions it was made with, or a new transform_version"
+            f"{facts.key}: the inputs of revision {current.revision} now give different bytes, so it cannot be "
+            "restored; use the library versions it was made with, or a new transform_version"
         )
     return current.revision
-
-
-def detail_of(database: Database, claim: Claim, step: Step) -> Mapping[str, Any]:
-    return _entry_of(database, claim.key, claim.epoch, step)
-
-
-def _entry_of(database: Database, key: str, txn: int, step: Step) -> Mapping[str, Any]:
-    with database.transaction() as connection:
-        entry = wal.entry_of(connection, key, txn, step)
-    if entry is None:
-        raise GateRefused(f"{key}: this transaction has not been through {step}; run the whole group of assets")
-    return entry.detail

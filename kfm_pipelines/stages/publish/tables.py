@@ -6,13 +6,14 @@ for the other before it takes any further lock, so there is no deadlock.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
 from kfm_pipelines.catalog.collections import tables as collection_tables
-from kfm_pipelines.catalog.collections.pages import mark_page_stale
+from kfm_pipelines.catalog.collections.pages import mark_pages_stale
 from kfm_pipelines.catalog.collections.tables import WithdrawnArtifacts
-from kfm_pipelines.errors import DatasetKilled, Fenced
+from kfm_pipelines.errors import DatasetKilled, Fenced, KfmError
 from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.state import kill_switch, wal
 from kfm_pipelines.state.database import IDLE_IN_TRANSACTION_SECONDS, Connection, Database, advisory_lock
@@ -22,10 +23,10 @@ from kfm_pipelines.state.revisions import (
     mark_collection_changed,
     record_in_ledger,
     record_processed,
-    record_revision,
+    record_revisions,
 )
 from kfm_pipelines.state.transactions import settle
-from kfm_pipelines.state.wal import Entry, Step
+from kfm_pipelines.state.wal import Entry, Step, Transition
 
 _COLLECTION_LOCK = {"seat": "kfm collecting"}
 # Publications queue up behind a waiting collector, so it does not wait for long.
@@ -33,52 +34,65 @@ LONGEST_WAIT_SECONDS = 1.0
 _MARGIN = {"margin": 5 * IDLE_IN_TRANSACTION_SECONDS}
 
 
-class Publication:
-    """A key locked for its pointer swap; no other worker can claim it before the transaction ends."""
+@dataclass(frozen=True, slots=True)
+class PublishedRelease:
+    """What is committed of a release that readers see."""
 
-    def __init__(self, connection: Connection, claim: Claim, dataset: str) -> None:
+    claim: Claim
+    revision: Revision
+    records: Mapping[str, str]  # digests of manifest and attestation
+    inputs: Sequence[Mapping[str, Any]]
+    note: str | None = None
+
+
+class Publication:
+    """Keys of one dataset locked for their pointer swaps; no other worker can claim them before the transaction ends.
+    `refused` are those that others have taken over, with the reason."""
+
+    def __init__(self, connection: Connection, dataset: str, refused: Mapping[str, KfmError]) -> None:
         self._connection = connection
-        self._claim = claim
         self._dataset = dataset
+        self.refused = refused
 
     def refuse_if_killed(self) -> None:
-        """Call right before the swap: uploads may take minutes. An answer also proves that the locks are still held."""
+        """Call right before the swap. An answer also proves that the locks are still held."""
         kill_switch.refuse_if_killed(self._connection, self._dataset)
 
-    def commit(
-        self,
-        revision: Revision,
-        manifest_hash: str | None,
-        attestation_hash: str | None,
-        *,
-        txn: int,
-        note: str | None = None,
-    ) -> None:
-        record_revision(self._connection, revision)
-        record_in_ledger(self._connection, self._dataset, revision, manifest_hash, attestation_hash)
-        record_processed(self._connection, self._dataset, self._claim.key, self._inputs(txn))
-        detail = {"revision": revision.revision} | ({"reason": note} if note else {})
-        wal.append(self._connection, self._claim, Step.COMMIT, detail, txn=txn)
-        mark_page_stale(self._connection, self._dataset, self._claim.key)
-        mark_collection_changed(self._connection, self._dataset)
-        settle(self._connection, self._claim, {"outcome": "APPLIED", "revision": revision.revision})
+    def commit(self, published: Sequence[PublishedRelease]) -> None:
+        connection, revisions = self._connection, [one.revision for one in published]
+        record_revisions(connection, revisions)
+        record_in_ledger(connection, self._dataset, {one.revision: one.records for one in published})
+        record_processed(connection, self._dataset, {one.claim.key: one.inputs for one in published})
+        details = {one.claim: {"revision": one.revision.revision} for one in published}
+        notes = {one.claim: {"reason": one.note} for one in published if one.note}
+        wal.append(
+            connection,
+            [
+                Transition(one.claim, Step.COMMIT, {**details[one.claim], **notes.get(one.claim, {})}, one.revision.txn)
+                for one in published
+            ],
+        )
+        mark_pages_stale(connection, self._dataset, [one.claim.key for one in published])
+        mark_collection_changed(connection, self._dataset)
+        settle(connection, {claim: {"outcome": "APPLIED", **detail} for claim, detail in details.items()})
 
-    def earlier_revisions(self, revision: int, withdrawn: Sequence[str]) -> list[int]:
+    def earlier_revisions(self, key: str, revision: int, withdrawn: Sequence[str]) -> list[int]:
         """Returns the revisions before this one that are not withdrawn."""
         rows = self._connection.execute(
             """
             SELECT revision FROM kfm.revisions
             WHERE key = %(key)s AND revision < %(revision)s AND NOT content_hash = ANY(%(withdrawn)s) ORDER BY revision
             """,
-            {"key": self._claim.key, "revision": revision, "withdrawn": list(withdrawn)},
+            {"key": key, "revision": revision, "withdrawn": list(withdrawn)},
         )
         return [row["revision"] for row in rows]
 
-    def withdrawn_contents(self, content_hash: str) -> list[str]:
-        return collection_tables.find_withdrawn_contents(self._connection, self._claim.key, content_hash)
+    def withdrawn_contents(self, contents: Mapping[str, str]) -> dict[str, list[str]]:
+        """Returns what the publication of each content, by key, withdraws."""
+        return collection_tables.find_withdrawn_contents(self._connection, contents)
 
-    def traces_of(self, contents: Sequence[str]) -> WithdrawnArtifacts:
-        return collection_tables.find_withdrawn_artifacts(self._connection, self._claim.key, contents)
+    def traces_of(self, key: str, contents: Sequence[str]) -> WithdrawnArtifacts:
+        return collection_tables.find_withdrawn_artifacts(self._connection, key, contents)
 
     def hold_snapshots(self) -> None:
         """Waits for anyone writing the snapshot or the graph; later writers see what is committed here."""
@@ -91,53 +105,57 @@ class Publication:
     def forget_graph(self) -> None:
         collection_tables.delete_graph_marks(self._connection)
 
-    def intended_at(self, revision: int, txn: int) -> datetime:
-        """Returns when this revision was first intended to be published; restoring it does not change that."""
-        [row] = self._connection.execute(
+    def intended_at(self, releases: Mapping[str, tuple[int, int]]) -> dict[str, datetime]:
+        """Returns when each revision, given with its transaction by key, was first intended to be published; restoring
+        it does not change that."""
+        rows = self._connection.execute(
             """
-            SELECT at FROM kfm.wal WHERE key = %(key)s AND step = 'publish' AND txn = coalesce(
-                (SELECT txn FROM kfm.revisions WHERE key = %(key)s AND revision = %(revision)s), %(txn)s)
+            SELECT w.key, w.at FROM unnest(%(keys)s::text[], %(revisions)s::integer[], %(txns)s::bigint[])
+                 AS asked (key, revision, txn)
+            LEFT JOIN kfm.revisions r ON r.key = asked.key AND r.revision = asked.revision
+            JOIN kfm.wal w ON w.key = asked.key AND w.step = 'publish' AND w.txn = coalesce(r.txn, asked.txn)
             """,
-            {"key": self._claim.key, "revision": revision, "txn": txn},
-        ).fetchall()
-        at: datetime = row["at"]
-        return at
+            {
+                "keys": list(releases),
+                "revisions": [revision for revision, _ in releases.values()],
+                "txns": [txn for _, txn in releases.values()],
+            },
+        )
+        return {row["key"]: row["at"] for row in rows}
 
-    def current_release(self) -> Entry | None:
-        """Returns the intent by which the current revision was published, if there is one."""
-        row = self._connection.execute(
-            "SELECT txn FROM kfm.revisions WHERE key = %(key)s ORDER BY revision DESC LIMIT 1", {"key": self._claim.key}
-        ).fetchone()
-        return wal.entry_of(self._connection, self._claim.key, row["txn"], Step.PUBLISH) if row else None
-
-    def _inputs(self, txn: int) -> list[Mapping[str, Any]]:
-        """Returns the objects of this transaction with the ETags found when they were fetched."""
-        begun = wal.entry_of(self._connection, self._claim.key, txn, Step.BEGIN)
-        computed = wal.entry_of(self._connection, self._claim.key, txn, Step.COMPUTE)
-        found = computed.detail.get("etags", {}) if computed else {}
-        inputs = begun.detail.get("inputs", []) if begun else []
-        return [{**one, "etag": found.get(one["uri"], one["etag"])} for one in inputs]
+    def current_release(self, key: str, txn: int) -> Entry | None:
+        """Returns the intent by which a revision was published in this transaction."""
+        return wal.entry_of(self._connection, key, txn, Step.PUBLISH)
 
 
 @contextmanager
-def open_publication(database: Database, claim: Claim, dataset: str, *, visible: bool = False) -> Iterator[Publication]:
-    """Holds the key's row and the dataset's barrier during the swap, so that a takeover or a kill either waits for the
-    swap or prevents it. A swap that is `visible` to readers is completed even if the dataset is killed."""
+def open_publication(database: Database) -> Iterator[Connection]:
+    """Opens the transaction of a publication, in which no object can be collected."""
     with database.transaction() as connection:
         block_collection(connection)
-        held = kill_switch.hold_barrier(connection, dataset)
-        if not visible:
-            kill_switch.refuse_if_killed(connection, dataset)
-            if not held:
-                raise DatasetKilled(f"{dataset} was killed a moment ago")
-        row = connection.execute(
-            "SELECT epoch, dataset FROM kfm.keys WHERE key = %(key)s FOR UPDATE", {"key": claim.key}
-        ).fetchone()
+        yield connection
+
+
+def lock_keys(connection: Connection, dataset: str, claims: Sequence[Claim], *, visible: bool = False) -> Publication:
+    """Holds the keys' rows and the dataset's barrier until the transaction ends, so that a takeover or a kill either
+    waits for the swaps or prevents them. Swaps that are `visible` to readers are completed even in a killed dataset."""
+    held = kill_switch.hold_barrier(connection, dataset)
+    if not visible:
+        kill_switch.refuse_if_killed(connection, dataset)
+        if not held:
+            raise DatasetKilled(f"{dataset} was killed a moment ago")
+    rows = connection.execute(
+        "SELECT key, epoch, dataset FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR UPDATE",
+        {"keys": [claim.key for claim in claims]},
+    )
+    found, refused = {row["key"]: row for row in rows}, {}
+    for claim in claims:
+        row = found.get(claim.key)
         if row is None or row["epoch"] != claim.epoch:
-            raise fenced_error(claim)
-        if row["dataset"] != dataset:
-            raise Fenced(wrong_dataset_reason(claim.key, row["dataset"], dataset))
-        yield Publication(connection, claim, dataset)
+            refused[claim.key] = fenced_error(claim)
+        elif row["dataset"] != dataset:
+            refused[claim.key] = Fenced(wrong_dataset_reason(claim.key, row["dataset"], dataset))
+    return Publication(connection, dataset, refused)
 
 
 def retained_releases(connection: Connection, *, since: datetime | None = None) -> list[Release]:

@@ -1,6 +1,6 @@
 """Runs the release gates on the staged bytes, their inputs and what the events announced."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,24 +23,23 @@ from kfm_pipelines.parquet.parquet import rewrite_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.stages.telemetry.spans import trace_gate
-from kfm_pipelines.stages.validate.table_gates import record_gate
-from kfm_pipelines.state import wal
+from kfm_pipelines.stages.validate.table_gates import KeyVerdict, gate_record
+from kfm_pipelines.state.key_facts import KeyFacts
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.verdicts import verdicts_of
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 
 
 def judge_release(
-    services: Services, dataset: Dataset, claim: Claim, rules: KeyRules, release: Release
-) -> Iterator[Verdict]:
-    """Yields and records verdicts up to the first red one. A gate that cannot finish counts as a refusal."""
+    services: Services, dataset: Dataset, claim: Claim, rules: KeyRules, release: Release, facts: KeyFacts
+) -> list[KeyVerdict]:
+    """Returns the verdicts up to the first red one. A gate that cannot finish counts as a refusal."""
     evidence = _evidence(services, Layout(dataset.pipeline), claim, rules, release)
     digest = digest_of(evidence)
     subject = ReleaseSubject(
         dataset=dataset,
         key=claim.key,
-        inputs=_inputs(services, claim),
+        inputs=_inputs(facts),
         judged=release.content_hash,
         digests={DATA: release.content_hash, ITEM: release.item_hash, **release.documents, **release.records},
         staged={DATA: evidence.data, ITEM: evidence.item, **evidence.documents, **evidence.records},
@@ -49,23 +48,23 @@ def judge_release(
         verified=None,
         digest=digest,
     )
+    judged: list[KeyVerdict] = []
     gates: dict[str, Callable[[], Verdict]] = {
         "integrity": lambda: judge_integrity(subject),
         "care": lambda: _exemption_verdict(rules) or judge_care(rules.policy, dataset, evidence),
-        "governance": lambda: judge_governance(replace(subject, verified=_verified_digest(services, claim))),
+        "governance": lambda: judge_governance(replace(subject, verified=_verified_digest(judged))),
     }
     for name, gate in gates.items():
         verdict = trace_gate(services, name, partial(_judge_or_refuse, claim, name, gate))
-        record_gate(services, dataset, claim, digest, verdict)
-        yield verdict
+        judged.append(KeyVerdict(claim.key, verdict, gate_record(verdict, digest)))
         if not verdict.passed:
-            return
+            break
+    return judged
 
 
-def _verified_digest(services: Services, claim: Claim) -> str | None:
-    """Returns the digest that the care gate passed in this transaction; `publish` checks the same record."""
-    judged = verdicts_of(services.database, claim.key, claim.epoch)
-    return next((one.digest for one in judged if one.gate == "care" and one.passed), None)
+def _verified_digest(judged: Sequence[KeyVerdict]) -> str | None:
+    """Returns the digest that the care gate passed; `publish` checks the recorded verdict."""
+    return next((one.record.digest for one in judged if one.verdict.gate == "care" and one.verdict.passed), None)
 
 
 def _judge_or_refuse(claim: Claim, name: str, gate: Callable[[], Verdict]) -> Verdict:
@@ -93,13 +92,11 @@ def _evidence(services: Services, layout: Layout, claim: Claim, rules: KeyRules,
     )
 
 
-def _inputs(services: Services, claim: Claim) -> tuple[AnnouncedInput, ...]:
+def _inputs(facts: KeyFacts) -> tuple[AnnouncedInput, ...]:
     """Returns what the events announced and what was fetched, as logged."""
-    with services.database.transaction() as connection:
-        begun = wal.entry_of(connection, claim.key, claim.epoch, Step.BEGIN)
-        computed = wal.entry_of(connection, claim.key, claim.epoch, Step.COMPUTE)
-    promised = begun.detail["inputs"] if begun else []
-    etags, sizes = (computed.detail.get(name, {}) if computed else {} for name in ("etags", "sizes"))
+    promised = facts.details.get(Step.BEGIN, {}).get("inputs", [])
+    computed = facts.details.get(Step.COMPUTE, {})
+    etags, sizes = computed.get("etags", {}), computed.get("sizes", {})
     return tuple(
         AnnouncedInput(one["uri"], one["etag"], one.get("size"), etags.get(one["uri"]), sizes.get(one["uri"]))
         for one in promised

@@ -1,10 +1,10 @@
 """What is kept of a key's validation: the report of its gates, and the quarantined files of a refused key."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from kfm_pipelines.catalog.documents import document_bytes
 from kfm_pipelines.catalog.facts import PUBLIC_KEY, SBOM
-from kfm_pipelines.catalog.trust.signer import write_sealed
+from kfm_pipelines.catalog.trust.signer import seal_for
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.keys import Claim
@@ -15,15 +15,16 @@ from kfm_pipelines.state.verdicts import (
     outdated_inspections,
     record_kept,
     record_removed,
-    verdicts_of,
+    record_verdicts,
 )
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.stores.layout import MASKED, STAGED
 
 
-def write_validation_report(services: Services, dataset: Dataset, claim: Claim) -> None:
-    """Writes the report from the verdicts on record; call after the last gate."""
-    verdicts = verdicts_of(services.database, claim.key, claim.epoch)
+def validation_report(
+    services: Services, dataset: Dataset, claim: Claim, verdicts: Sequence[GateVerdict]
+) -> tuple[str, bytes]:
+    """Returns where the report of all gates belongs, and the report."""
     document = {
         "key": claim.key,
         "dataset": dataset.dataset,
@@ -33,7 +34,21 @@ def write_validation_report(services: Services, dataset: Dataset, claim: Claim) 
         "gates": [_gate_entry(judged) for judged in verdicts],
     }
     path = Layout(dataset.pipeline).validation_report(claim.key, claim.epoch)
-    write_sealed(services, path, document_bytes(document))
+    return path, seal_for(services, path, document_bytes(document))
+
+
+def record_refusal(
+    services: Services,
+    dataset: Dataset,
+    claim: Claim,
+    verdicts: Sequence[GateVerdict],
+    *,
+    earlier: Sequence[GateVerdict] = (),
+) -> None:
+    """Records the verdicts of a stage in which a gate is red, and writes the report of these and the earlier ones."""
+    with services.database.transaction() as connection:
+        record_verdicts(connection, dataset.dataset, {claim: verdicts})
+    services.store.write(*validation_report(services, dataset, claim, [*earlier, *verdicts]))
 
 
 def _gate_entry(verdict: GateVerdict) -> dict[str, object]:
@@ -61,7 +76,7 @@ def quarantine_files(services: Services, dataset: Dataset, claim: Claim) -> None
 def quarantine_locations(services: Services, key: str) -> list[dict[str, object]]:
     return [
         {"txn": kept.txn, "folder": f"{services.store.url}/{kept.folder}", "until": kept.until}
-        for kept in inspections_of(services.database, key)
+        for kept in inspections_of(services.database, [key])
     ]
 
 
@@ -69,10 +84,10 @@ def remove_outdated(services: Services) -> int:
     return _remove(services, outdated_inspections(services.database))
 
 
-def remove_replaced(services: Services, key: str, published_txn: int) -> int:
-    """Removes what was quarantined before the transaction that published the key."""
-    kept = inspections_of(services.database, key)
-    return _remove(services, (one for one in kept if one.txn < published_txn))
+def remove_replaced(services: Services, published: Mapping[str, int]) -> int:
+    """Removes what was quarantined of each key before the transaction that published it."""
+    kept = inspections_of(services.database, list(published))
+    return _remove(services, (one for one in kept if one.txn < published[one.key]))
 
 
 def _remove(services: Services, inspections: Iterable[Inspection]) -> int:

@@ -1,7 +1,7 @@
-"""Runs the table gates on each key's table as it would be published, and records every verdict with the digest."""
+"""Runs the table gates on each key's table as it would be published; every verdict names the digest of its bytes."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,11 @@ from kfm_pipelines.gates.verdict import error, judge
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.telemetry.spans import trace_gate
-from kfm_pipelines.stages.validate.report import write_validation_report
-from kfm_pipelines.state import wal
+from kfm_pipelines.stages.validate.report import record_refusal
+from kfm_pipelines.state.key_facts import KeyFacts, load_facts
 from kfm_pipelines.state.keys import Claim, window_of_key
-from kfm_pipelines.state.revisions import Revision, current_revision, neighbour_rows
-from kfm_pipelines.state.verdicts import GateVerdict, record_verdict
+from kfm_pipelines.state.revisions import Revision
+from kfm_pipelines.state.verdicts import GateVerdict
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.telemetry.logs.lines import format_traceback
@@ -46,11 +46,20 @@ REFUSALS: dict[str, type[GateRefused]] = {
 class KeyVerdict:
     key: str
     verdict: Verdict
+    record: GateVerdict
 
 
 def judge_table(
-    services: Services, dataset: Dataset, rules: KeyRules, approved: ApprovedSchema, claim: Claim, data: bytes
-) -> list[Verdict]:
+    services: Services,
+    dataset: Dataset,
+    rules: KeyRules,
+    approved: ApprovedSchema,
+    claim: Claim,
+    facts: KeyFacts,
+    neighbour_rows: Sequence[int],
+) -> list[KeyVerdict]:
+    """Judges the masked table. `neighbour_rows` are those of the windows around it, where they are comparable."""
+    data = services.store.read_work(Layout(dataset.pipeline).masked_table(claim.key, claim.epoch))
     table = read_parquet(data, claim.key)
     subject = TableSubject(
         dataset=dataset,
@@ -58,17 +67,16 @@ def judge_table(
         table=table,
         data=data,
         content_hash=sha256(data),
-        window=window_of_key(services.database, claim.key),
+        window=facts.window,
         # Nobody may see rows of a release before its reviewers do.
         may_sample=rules.policy.is_open and dataset.review == "none",
-        baselines=load_baselines(services, dataset, claim, table, unmasked=rules.policy.is_open),
+        baselines=load_baselines(services, dataset, facts, table, tuple(neighbour_rows)),
         approved=approved,
     )
-    verdicts = []
-    for verdict, report in table_verdicts(services, subject):
-        record_gate(services, dataset, claim, subject.content_hash, verdict, report)
-        verdicts.append(verdict)
-    return verdicts
+    return [
+        KeyVerdict(claim.key, verdict, gate_record(verdict, subject.content_hash, report))
+        for verdict, report in table_verdicts(services, subject)
+    ]
 
 
 def table_verdicts(services: Services, subject: TableSubject) -> Iterator[tuple[Verdict, Report]]:
@@ -92,8 +100,7 @@ def judge_before_masking(services: Services, dataset: Dataset, claim: Claim, dat
     """Records a refusal like any other, but without the bytes or their digest, because they are not masked."""
     verdict = trace_gate(services, "schema", lambda: fitness_to_mask(services, dataset, claim.key, table, data))
     if not verdict.passed:
-        record_gate(services, dataset, claim, BEFORE_MASKING, verdict)
-        write_validation_report(services, dataset, claim)
+        record_refusal(services, dataset, claim, [gate_record(verdict, BEFORE_MASKING)])
         raise masking_refusal(claim.key, verdict)
 
 
@@ -106,32 +113,28 @@ def refusal_of(key: str, verdict: Verdict) -> GateRefused:
 
 
 def load_baselines(
-    services: Services, dataset: Dataset, claim: Claim, table: "pa.Table", *, unmasked: bool
+    services: Services, dataset: Dataset, facts: KeyFacts, table: "pa.Table", neighbour_rows: tuple[int, ...]
 ) -> Baselines:
-    """Row counts are comparable only under the same policy, and those of neighbouring windows only if nothing masks."""
-    current = current_revision(services.database, claim.key)
-    around = dataset.quality.rows.neighbours
-    neighbours = neighbour_rows(services.database, claim.key, around.windows) if around and unmasked else []
-    if current is None or not _have_same_facts(services, claim, current, Step.MASK, "policy", "exemption"):
-        return Baselines(neighbour_rows=tuple(neighbours))
-    drifted = _have_same_facts(services, claim, current, Step.COMPUTE, "etags") and _has_drifted(
-        services, dataset, current, table
-    )
+    """Row counts are comparable only under the same policy."""
+    current = facts.current
+    if current is None:
+        return Baselines(neighbour_rows=neighbour_rows)
+    then = load_facts(services.database, {facts.key: current.txn})[facts.key]
+    if not _have_same_details(facts, then, Step.MASK, "policy", "exemption"):
+        return Baselines(neighbour_rows=neighbour_rows)
+    drifted = _have_same_details(facts, then, Step.COMPUTE, "etags") and _has_drifted(services, dataset, current, table)
     return Baselines(
         previous_rows=current.rows,
-        neighbour_rows=tuple(neighbours),
+        neighbour_rows=neighbour_rows,
         same_inputs_hash=current.content_hash if drifted else None,
     )
 
 
-def _have_same_facts(services: Services, claim: Claim, current: Revision, step: Step, *facts: str) -> bool:
+def _have_same_details(now: KeyFacts, then: KeyFacts, step: Step, *names: str) -> bool:
     """Whether this transaction and the one of the current revision agree on these details of a step."""
-    with services.database.transaction() as connection:
-        now = wal.entry_of(connection, claim.key, claim.epoch, step)
-        then = wal.entry_of(connection, claim.key, current.txn, step)
-    if now is None or then is None:
+    if step not in now.details or step not in then.details:
         return False
-    return all(now.detail.get(name) == then.detail.get(name) for name in facts)
+    return all(now.details[step].get(name) == then.details[step].get(name) for name in names)
 
 
 def _has_drifted(services: Services, dataset: Dataset, current: Revision, table: "pa.Table") -> bool:
@@ -178,9 +181,7 @@ def _failure_finding(gate: str, failure: Exception) -> Finding:
     return error("judged", "table", "a verdict", f"{type(failure).__name__} while judging")
 
 
-def record_gate(
-    services: Services, dataset: Dataset, claim: Claim, digest: str, verdict: Verdict, report: Report = None
-) -> None:
+def gate_record(verdict: Verdict, digest: str, report: Report = None) -> GateVerdict:
+    """Returns the verdict as it is recorded, with the digest of the bytes it is about."""
     findings = tuple(asdict(finding) for finding in verdict.findings)
-    judged = GateVerdict(verdict.gate, digest, verdict.passed, findings, verdict.rules, report)
-    record_verdict(services.database, claim, dataset.dataset, judged)
+    return GateVerdict(verdict.gate, digest, verdict.passed, findings, verdict.rules, report)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from kfm_pipelines.catalog.collections.pages import mark_page_stale
+from kfm_pipelines.catalog.collections.pages import mark_pages_stale
 from kfm_pipelines.catalog.collections.refresh import refresh_collection, refresh_stale_collections
 from kfm_pipelines.catalog.stac.item import page_of
 from kfm_pipelines.state.revisions import mark_collection_changed
@@ -49,7 +49,7 @@ def publish(site: Site, starts: Sequence[datetime]) -> None:
             facts,
         )
         for one in facts:
-            mark_page_stale(connection, DATASET, str(one["key"]))
+            mark_pages_stale(connection, DATASET, [str(one["key"])])
         mark_collection_changed(connection, DATASET)
 
 

@@ -8,7 +8,7 @@ transition or one of CALLS. A transition is not yet written `before`, written bu
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +19,8 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.state import transactions, wal
 from kfm_pipelines.state.database import Database
-from kfm_pipelines.state.keys import Claim, Claims
-from kfm_pipelines.state.wal import Step
+from kfm_pipelines.state.keys import Claims
+from kfm_pipelines.state.wal import Transition
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.fixtures.runs.batches import publish_due
 from kfm_pipelines_tests.fixtures.sites.site import Site, work_once
@@ -37,7 +37,7 @@ CALLS: tuple[tuple[str, object, str], ...] = (
     ("write", FileStore, "write"),
     ("link", os, "link"),
     ("rename", Path, "replace"),
-    ("take", Claims, "take"),
+    ("take", Claims, "take_all"),
     ("record", drain, "record"),
     ("await_review", transactions, "await_review"),
 )
@@ -91,11 +91,11 @@ def _watched_call(point: Point, place: str, call: Callable[P, R]) -> Callable[P,
 
 
 def _watched_append(point: Point, append: Callable[..., None]) -> Callable[..., None]:
-    def watched(connection: Any, claim: Claim, step: Step, *args: Any, **kwargs: Any) -> None:
-        here = point.reached(step, claim.key)
+    def watched(connection: Any, transitions: Sequence[Transition]) -> None:
+        here = any(point.reached(one.step, one.claim.key) for one in transitions)
         if here:
             point.send_signal("before")
-        append(connection, claim, step, *args, **kwargs)
+        append(connection, transitions)
         if here:
             point.send_signal("inside")
             point.uncommitted.add(id(connection))

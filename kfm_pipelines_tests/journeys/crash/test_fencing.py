@@ -86,7 +86,7 @@ def test_nobody_overtakes_a_publication(
 def _await_a_blocked_claim(site: Site) -> None:
     """Waits until another worker blocks on the row of the stalled worker's key."""
     deadline = time.monotonic() + 60
-    waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%SET epoch = epoch + 1%'"
+    waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%FOR NO KEY UPDATE%'"
     while not site.fetch(waiting):
         assert time.monotonic() < deadline, "no second worker reached the locked key"
         time.sleep(0.1)

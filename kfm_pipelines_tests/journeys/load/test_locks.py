@@ -22,6 +22,7 @@ from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import Delivery
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines_tests.fixtures.events.notices import declared
+from kfm_pipelines_tests.fixtures.runs.keys import begin
 from kfm_pipelines_tests.fixtures.sites.site import START, Put, Site
 
 KEYS = 100
@@ -88,7 +89,7 @@ def _work_on_one(database: Database, claims: Claims, events: list[IngestEvent], 
     """Locks a key first and its events second, like a worker."""
     claim = Claims(database, claims.owner, 30).take(events[round_ % KEYS].key)
     transactions.close_abandoned(database, claim)
-    transactions.begin(database, claim, lambda _: {"inputs": []})
+    begin(database, claim, {"inputs": []})
 
 
 def _dispatch_all(database: Database, events: list[IngestEvent], run_key: str) -> None:

@@ -18,10 +18,10 @@ from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stages.telemetry import spans as stage_spans
 from kfm_pipelines.stages.telemetry.spans import begin_run_metering, emit_run_end
 from kfm_pipelines.stages.telemetry.tables import origins_of, settled_events
-from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines_tests.fixtures.runs.batches import receive, upload
+from kfm_pipelines_tests.fixtures.runs.keys import advance, begin, skip
 from kfm_pipelines_tests.fixtures.sites.site import Site, work_once
 from kfm_pipelines_tests.fixtures.telemetry.home_files import records, spans, totals
 
@@ -102,7 +102,7 @@ def test_an_event_counts_for_the_transaction_that_settles_it(site: Site) -> None
     [origin] = origins_of(site.services.database, [first.key]).values()
     [started] = site.fetch("SELECT identity FROM kfm.inbox WHERE state = 'started'")
     assert origin.events[0] == started["identity"], "the trace must stay that of the event the run started with"
-    transactions.skip(site.services.database, claim, {"reason": "a test"})
+    skip(site.services.database, claim, {"reason": "a test"})
     answered = settled_events(site.services.database, {first.key: claim.epoch})
     assert answered[first.key].events == 1
 
@@ -111,9 +111,9 @@ def test_a_stage_after_the_publish_intent_is_unknown_too(site: Site) -> None:
     one = upload(site)
     receive(site.services, one)
     claim = Claims(site.services.database, "a run that dies", 30, dataset=site.dataset.dataset).take(one.key)
-    transactions.begin(site.services.database, claim, lambda _: {})
+    begin(site.services.database, claim)
     for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
-        transactions.advance(site.services.database, claim, step)
+        advance(site.services.database, claim, step)
     record_lost_costs(site.services, site.dataset.dataset, one.key)
     record_lost_costs(site.services, site.dataset.dataset, one.key)
     rows = site.fetch("SELECT stage FROM kfm.energy WHERE method = 'unknown' ORDER BY id")

@@ -14,11 +14,11 @@ from kfm_pipelines.operations.scans.result import ScanFinding, ScanKind, ScanRes
 from kfm_pipelines.operations.scans.tables import scan_lock
 from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.services import Services
-from kfm_pipelines.state import transactions
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.verdicts import latest_findings
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
+from kfm_pipelines_tests.fixtures.runs.keys import advance, begin
 from kfm_pipelines_tests.fixtures.scans import last_scan
 from kfm_pipelines_tests.fixtures.sites.published_site import (
     DROUGHT,
@@ -300,9 +300,9 @@ def test_a_key_with_an_unfinished_publication_is_postponed(site: Site) -> None:
     key, database = site.key(1), site.services.database
     total = scanned(site, full=True).keys
     claim = Claims(database, "one that died", 60).take(key)
-    transactions.begin(database, claim, lambda _: {})
+    begin(database, claim)
     for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
-        transactions.advance(database, claim, step)
+        advance(database, claim, step)
     with replaced(paths_of(site, key)["item"], b"{}"):
         found = scanned(site, full=True)
     assert (found.keys, found.keys_left, found.findings) == (total - 1, 1, ())

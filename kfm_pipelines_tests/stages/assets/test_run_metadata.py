@@ -17,7 +17,7 @@ from kfm_pipelines.gates import Finding, Severity, Verdict
 from kfm_pipelines.orchestration.names import location_metadata
 from kfm_pipelines.stages import previews
 from kfm_pipelines.stages.assets.run_metadata import check_result
-from kfm_pipelines.stages.validate.table_gates import KeyVerdict
+from kfm_pipelines.stages.validate.table_gates import KeyVerdict, gate_record
 from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.declarations import resources_in
@@ -27,7 +27,8 @@ from kfm_pipelines_tests.fixtures.sites.site import Site
 
 def key_verdict(key: str, *severities: Severity, gate: str = "qa") -> KeyVerdict:
     findings = [Finding(f"rule-{n}", severity, "column", "this", "that") for n, severity in enumerate(severities)]
-    return KeyVerdict(key, Verdict(gate, tuple(findings)))
+    verdict = Verdict(gate, tuple(findings))
+    return KeyVerdict(key, verdict, gate_record(verdict, "0" * 64))
 
 
 def listed(*verdicts: KeyVerdict) -> list[tuple[str, str]]:

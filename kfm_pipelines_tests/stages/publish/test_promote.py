@@ -16,8 +16,10 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.parquet.parquet import write_parquet
 from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.stages.publish import promote as promotion
-from kfm_pipelines.stages.publish.promote import read_staged
+from kfm_pipelines.stages.publish.promote import IntendedRelease, read_staged
 from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, bounding_box, stage
+from kfm_pipelines.state.key_facts import KeyFacts
+from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.stores import Layout, WorkStore
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines.stores.layout import public_key
@@ -43,8 +45,13 @@ def store(tmp_path: Path) -> WorkStore:
 
 
 def promote(store: WorkStore, layout: Layout, release: Release, txn: int, *, visible: bool = False) -> None:
+    """Promotes one release as a publication does, without a database, and raises what prevents it."""
     staged = None if visible else read_staged(store, layout, release, txn)
-    promotion.promote(store, layout, release, staged, before_swap=lambda: None)
+    claim = Claim(release.key, txn, 1, "a run")
+    facts = KeyFacts(release.key, (START, START), None, None, {}, ())
+    for step in (promotion.create_objects, promotion.swap_items, promotion.replace_data):
+        for error in step(store, layout, [IntendedRelease(claim, txn, release, staged, facts)]).values():
+            raise error
 
 
 def candidate(epoch: int = 1) -> Candidate:

@@ -37,8 +37,8 @@ def test_a_changed_description_of_a_column_is_no_drift(site: Site) -> None:
     for hour in range(3):
         site.put(hour)
     publish_due(site)
-    assert sorted(neighbour_rows(site.services.database, site.key(1), 1)) == [68, 68]
-    assert neighbour_rows(site.services.database, site.key(2), 1) == [68]
+    rows = neighbour_rows(site.services.database, [site.key(1), site.key(2)], 1)
+    assert rows == {site.key(1): (68, 68), site.key(2): (68,)}
 
     site = declared_anew(
         site, "usgs-streamflow", lambda d: d["table"]["columns"][0].update(description="Number of the gauge")
