@@ -1,6 +1,5 @@
 """How much a key asks of its store: requests to S3, and syncs on files. Both are counted, and neither may grow."""
 
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.stores.files import sync_file_system
 from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
@@ -49,12 +49,11 @@ def test_a_key_takes_nineteen_syncs(site: Site, monkeypatch: pytest.MonkeyPatch)
     for hour in range(KEYS):
         site.put(hour)
     synced: list[int] = []
-    fsync = os.fsync
 
     def counting(descriptor: int) -> None:
         synced.append(descriptor)
-        fsync(descriptor)
+        sync_file_system(descriptor)
 
-    monkeypatch.setattr(os, "fsync", counting)
+    monkeypatch.setattr("kfm_pipelines.stores.files.sync_file_system", counting)
     assert work_in_batches(site)["published"] == KEYS
     assert len(synced) == 19 * KEYS + SYNCS_OF_A_RUN

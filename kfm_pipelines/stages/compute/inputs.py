@@ -4,12 +4,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import rfc8785
 
-from kfm_pipelines.aws.clients import s3_client
-from kfm_pipelines.aws.errors import translate_aws_errors
+from kfm_pipelines.aws.objects import get_object, head_object
 from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.catalog.collections.tables import was_exempted
 from kfm_pipelines.declarations.dataset import Dataset
@@ -25,9 +23,6 @@ from kfm_pipelines.state.revisions import FetchCounts, Revision, current_revisio
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.watermarks import late_lane
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,40 +89,29 @@ class FetchedObject:
 
 def fetch(event: IngestEvent, max_bytes: int) -> FetchedObject:
     """Returns the object of an event; raises IntegrityBroken when size or ETag differ from those in the event."""
-    answer = _get(event)
-    length = answer["ContentLength"]
-    if event.size is not None and length != event.size:
-        raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the event promised {event.size}")
-    etag = answer["ETag"].strip('"')
-    if event.etag is not None and etag != event.etag:
-        raise IntegrityBroken(f"{event.asset_uri} has ETag {etag}; the event promised {event.etag}")
-    if length > max_bytes:
-        raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the dataset takes at most {max_bytes}")
-    with translate_aws_errors(f"reading {event.asset_uri}"):
-        return FetchedObject(answer["Body"].read(), etag)
+
+    def check(length: int, etag: str) -> None:
+        if event.size is not None and length != event.size:
+            raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the event promised {event.size}")
+        if event.etag is not None and etag != event.etag:
+            raise IntegrityBroken(f"{event.asset_uri} has ETag {etag}; the event promised {event.etag}")
+        if length > max_bytes:
+            raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the dataset takes at most {max_bytes}")
+
+    try:
+        return FetchedObject(*get_object(event.bucket, event.object_key, event.version_id, check))
+    except ObjectMissing:
+        raise ObjectMissing(f"{event.asset_uri} is not there; upload it again, which sends a new event") from None
 
 
 def is_unchanged(event: IngestEvent, etag: str | None) -> bool:
     """Whether the object still has this ETag, without downloading it."""
     if etag is None:
         return False
-    client = s3_client()
     try:
-        with translate_aws_errors(f"asking about {event.asset_uri}"):
-            return client.head_object(Bucket=event.bucket, Key=event.object_key)["ETag"].strip('"') == etag
+        return head_object(event.bucket, event.object_key) == etag
     except ObjectMissing:
         return False
-
-
-def _get(event: IngestEvent) -> "GetObjectOutputTypeDef":
-    try:
-        with translate_aws_errors(f"reading {event.asset_uri}"):
-            client = s3_client()
-            if event.version_id is None:
-                return client.get_object(Bucket=event.bucket, Key=event.object_key)
-            return client.get_object(Bucket=event.bucket, Key=event.object_key, VersionId=event.version_id)
-    except ObjectMissing:
-        raise ObjectMissing(f"{event.asset_uri} is not there; upload it again, which sends a new event") from None
 
 
 def _fetch_input(services: Services, dataset: Dataset, claim: Claim, event: IngestEvent) -> FetchedObject:
