@@ -17,6 +17,7 @@ from kfm_pipelines.aws.errors import translate_aws_errors, translate_obstore_err
 from kfm_pipelines.errors import ObjectForbidden, ServiceUnavailable
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
     from obstore import PutMode
     from obstore.store import S3Store
 
@@ -37,11 +38,11 @@ def is_nameable(key: str) -> bool:
 
 
 class Bucket:
-    """A bucket of the account and endpoint that boto3 would use. Thread-safe."""
+    """A bucket at the endpoint and in the region of a boto3 client. Thread-safe."""
 
-    def __init__(self, name: str, *, endpoint: str | None = None, read_seconds: float = READ_SECONDS) -> None:
+    def __init__(self, name: str, client: "S3Client | None" = None, *, read_seconds: float = READ_SECONDS) -> None:
         self.name = name
-        self._endpoint = endpoint
+        self._given_client = client
         self._read_seconds = read_seconds
 
     def get(self, key: str, version_id: str | None = None, accept: Accept = lambda *_: None) -> tuple[bytes, str]:
@@ -88,7 +89,7 @@ class Bucket:
     def list(self, prefix: str) -> list[str]:
         """Returns all keys with this prefix, through boto3, because some may not be nameable."""
         with translate_aws_errors(f"listing s3://{self.name}/{prefix}"):
-            pages = s3_client().get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
+            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
             return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
 
     def _send(self, verb: str, key: str, request: Callable[["S3Store"], T]) -> T:
@@ -102,11 +103,15 @@ class Bucket:
             return request(self._store)
 
     @cached_property
+    def _client(self) -> "S3Client":
+        return self._given_client or s3_client()
+
+    @cached_property
     def _store(self) -> "S3Store":
         from obstore.auth.boto3 import Boto3CredentialProvider
         from obstore.store import S3Store
 
-        endpoint = self._endpoint or s3_client().meta.endpoint_url
+        endpoint = self._client.meta.endpoint_url
         virtual = ".amazonaws.com" in endpoint and "." not in self.name  # no certificate covers more dots
         address = endpoint.replace("://", f"://{self.name}.", 1) if virtual else endpoint
         session = new_session()
@@ -114,7 +119,7 @@ class Bucket:
             raise ObjectForbidden(f"s3://{self.name}: there are no AWS credentials")
         return S3Store(
             self.name,
-            region=s3_client().meta.region_name,
+            region=self._client.meta.region_name,
             endpoint=address,
             aws_endpoint_url_s3=address,  # otherwise the variable of this name would count
             virtual_hosted_style_request=virtual,
@@ -130,15 +135,13 @@ class Bucket:
         )
 
 
-@cache
-def _bucket_at(endpoint: str, name: str) -> Bucket:
-    return Bucket(name, endpoint=endpoint)
+_bucket_of = cache(Bucket)
 
 
 def get_object(bucket: str, key: str, version_id: str | None, accept: Accept) -> tuple[bytes, str]:
     """Returns the bytes and the ETag of an object of any bucket; `accept` is called before the body is downloaded."""
     if is_nameable(key):
-        return _bucket_at(s3_client().meta.endpoint_url, bucket).get(key, version_id, accept)
+        return _bucket_of(bucket, s3_client()).get(key, version_id, accept)
     with translate_aws_errors(f"reading s3://{bucket}/{key}"):
         version = {"VersionId": version_id} if version_id else {}
         answer = s3_client().get_object(Bucket=bucket, Key=key, **version)  # type: ignore[arg-type]
@@ -150,7 +153,7 @@ def get_object(bucket: str, key: str, version_id: str | None, accept: Accept) ->
 def head_object(bucket: str, key: str) -> str:
     """Returns the ETag of an object of any bucket."""
     if is_nameable(key):
-        return _bucket_at(s3_client().meta.endpoint_url, bucket).head(key)
+        return _bucket_of(bucket, s3_client()).head(key)
     with translate_aws_errors(f"looking for s3://{bucket}/{key}"):
         return _unquoted(s3_client().head_object(Bucket=bucket, Key=key)["ETag"])
 
