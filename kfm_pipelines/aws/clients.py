@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kfm_pipelines.errors import SettingsInvalid
 
 if TYPE_CHECKING:
+    from boto3 import Session
     from botocore.awsrequest import AWSPreparedRequest
     from botocore.loaders import Loader
     from mypy_boto3_s3 import S3Client
@@ -89,12 +90,19 @@ def load_service_models(*services: Any) -> None:
         session.create_client(service, "us-east-1")
 
 
+def new_session() -> "Session":
+    import boto3
+    from botocore.session import get_session
+
+    session = get_session()
+    session.register_component("data_loader", service_models())
+    return boto3.Session(botocore_session=session)
+
+
 def _client(service: Any) -> Any:
     """Reports a missing region, an unknown profile or a malformed endpoint, which are known before the first call."""
-    import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
-    from botocore.session import get_session
 
     config = Config(
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
@@ -104,9 +112,7 @@ def _client(service: Any) -> Any:
         s3={"addressing_style": "path" if os.environ.get("AWS_ENDPOINT_URL") else "auto"},
     )
     try:
-        session = get_session()
-        session.register_component("data_loader", service_models())
-        return boto3.Session(botocore_session=session).client(service, config=config)
+        return new_session().client(service, config=config)
     except (BotoCoreError, ValueError) as error:
         raise SettingsInvalid(f"the AWS settings do not work: {' '.join(str(error).split())}") from error
 

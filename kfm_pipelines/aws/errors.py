@@ -1,5 +1,6 @@
 """Translates AWS errors into the pipeline's own."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ _TRANSIENT_CODES = frozenset({"SlowDown", "RequestTimeout", "ExpiredToken", "Exp
                       "RequestTimeTooSkewed", "BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody",
                       "OperationAborted"})  # fmt: skip
 _FORBIDDEN_CODES = frozenset({"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
+# obstore has an error class for some statuses only, and for no code.
+_ANSWER = re.compile(r"Server returned non-2xx status code: (\d+)[^<]*(?:.*?<Code>(\w+)</Code>)?", re.DOTALL)
 _MESSAGES: Mapping[type[KfmError], str] = {
     ObjectMissing: "there is no such object or bucket ({})",
     ObjectForbidden: "access was refused ({})",
@@ -35,6 +38,17 @@ def translate_aws_errors(operation: str) -> Iterator[None]:
         raise _from_botocore_error(operation, error) from error
 
 
+@contextmanager
+def translate_obstore_errors(operation: str) -> Iterator[None]:
+    """Raises the matching KfmError, prefixed with the operation, when the obstore call inside fails."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except (BaseError, FileNotFoundError) as error:
+        raise _from_obstore_error(operation, error) from error
+
+
 def error_code(error: "ClientError") -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
@@ -51,8 +65,20 @@ def error_class_for_status(status: int) -> type[KfmError]:
 
 
 def _from_client_error(operation: str, error: "ClientError") -> KfmError:
-    code = error_code(error)
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return _from_answer(operation, error_code(error), status)
+
+
+def _from_obstore_error(operation: str, error: Exception) -> KfmError:
+    message = str(error).partition("\n\nDebug source:")[0]
+    if answer := _ANSWER.search(message):
+        return _from_answer(operation, answer[2] or "", int(answer[1]))
+    if "error sending request" in message:
+        return Unreachable(f"{operation}: the service cannot be reached")
+    return ServiceUnavailable(f"{operation}: {' '.join(message.split())}")
+
+
+def _from_answer(operation: str, code: str, status: int) -> KfmError:
     named = _error_class_for_code(code) or error_class_for_status(status)
     return named(f"{operation}: {_MESSAGES.get(named, '{}').format(code or status)}")
 

@@ -135,12 +135,9 @@ def archive_events(services: Services, keys: Sequence[str], *, recheck_store: bo
         {"keys": list(keys), "again": recheck_store},
     )
     paths = {row["identity"]: archived_event(row["identity"]) for row in rows}
-    missing = {
-        paths[row["identity"]]: row["body"].encode()
-        for row in rows
-        if row["archived_at"] is None or not services.store.exists(paths[row["identity"]])
-    }
-    failures = services.store.create_all(missing)
+    there = services.store.exists_all(paths[row["identity"]] for row in rows if row["archived_at"] is not None)
+    bodies = {paths[row["identity"]]: row["body"].encode() for row in rows}
+    failures = services.store.create_all({path: body for path, body in bodies.items() if path not in there})
     # A file with other bytes is there already, from another message with this identity.
     failed = {path: error for path, error in failures.items() if not isinstance(error, IntegrityBroken)}
     archived = [identity for identity, path in paths.items() if path not in failed]

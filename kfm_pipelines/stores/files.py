@@ -4,23 +4,27 @@ A temporary file has no name, or is next to a document that its one writer will 
 leaves nothing behind for good.
 """
 
+import ctypes
 import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved, ServiceUnavailable
-from kfm_pipelines.stores.layout import RESTRICTED
+from kfm_pipelines.errors import IntegrityBroken, KfmError, ObjectMissing, PointerMoved, ServiceUnavailable
+from kfm_pipelines.stores.layout import RESTRICTED, Failures, Store, Swap, by_path
 
 # Not for readers of the catalog: what reviewers see, raw messages and failures.
 PRIVATE = ("work", "ingest", "dlq", "quarantine")
+# Files without a name that are open at a time; a process may usually have 1024.
+OPEN_FILES = 200
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
-class FileStore:
+class FileStore(Store):
     """Bytes under one folder. Only its owner can read the private folders."""
 
     def __init__(self, root: str | Path) -> None:
@@ -43,51 +47,84 @@ class FileStore:
         except FileNotFoundError:
             return None
 
-    def exists(self, path: str) -> bool:
-        return self._resolve(path).is_file()
+    def read_all(self, paths: Iterable[str]) -> dict[str, bytes]:
+        found = {}
+        for path in paths:
+            with suppress(ObjectMissing):
+                found[path] = self.read(path)
+        return found
 
-    def write(self, path: str, data: bytes) -> None:
-        with _translate_os_errors(path):
-            target = self._ensure_folder(path)
-            partial = target.with_name(target.name + ".part")
-            with partial.open("wb") as file:
-                if path.startswith(f"{RESTRICTED}/"):
-                    os.fchmod(file.fileno(), 0o600)  # its folders are private, but a copy's may not be
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(target)
-            _sync_folder(target.parent)
+    def exists_all(self, paths: Iterable[str]) -> set[str]:
+        return {path for path in paths if self._resolve(path).is_file()}
 
-    def create(self, path: str, data: bytes) -> None:
-        with _translate_os_errors(path):
-            target = self._ensure_folder(path)
-            try:
-                _create_file(target, data)
-            except FileExistsError:
-                if self.digest(path) != hashlib.sha256(data).hexdigest():
-                    raise IntegrityBroken(f"{path} contains bytes that do not match its name") from None
-            _sync_folder(target.parent)
+    def write_all(self, files: Mapping[str, bytes]) -> Failures:
+        return self._take_steps(files, lambda path: self._write_part(path, files[path]), self._rename_part)
 
-    def replace(self, source: str, target: str) -> None:
-        # A second name for the same bytes, moved over the target in one step.
-        with _translate_os_errors(target):
-            final = self._ensure_folder(target)
-            second = final.with_name(final.name + ".part")
+    def create_all(self, files: Mapping[str, bytes]) -> Failures:
+        paths, failures = list(files), Failures()
+        for start in range(0, len(paths), OPEN_FILES):
+            failures |= self._create_group({path: files[path] for path in paths[start : start + OPEN_FILES]})
+        return failures
+
+    def _create_group(self, files: Mapping[str, bytes]) -> Failures:
+        unnamed: dict[str, int] = {}
+        with ExitStack() as opened:
+
+            def write(path: str) -> None:
+                # Has all its bytes before it has a name; until then it vanishes with the process.
+                unnamed[path] = os.open(self._ensure_folder(path).parent, os.O_TMPFILE | os.O_WRONLY, 0o444)
+                opened.callback(os.close, unnamed[path])
+                with os.fdopen(unnamed[path], "wb", closefd=False) as file:
+                    file.write(files[path])
+
+            def link(path: str) -> None:
+                try:
+                    _link_unnamed(unnamed[path], self._resolve(path))
+                except FileExistsError:
+                    if self.digest(path) != hashlib.sha256(files[path]).hexdigest():
+                        raise IntegrityBroken(f"{path} contains bytes that do not match its name") from None
+
+            return self._take_steps(files, write, link)
+
+    def replace_all(self, sources: Mapping[str, str]) -> Failures:
+        found = {target: self._resolve(source) for target, source in sources.items()}
+
+        def replace(target: str) -> None:
+            # A second name for the same bytes, moved over the target in one step.
+            if not found[target].is_file():
+                raise ObjectMissing(f"{sources[target]} is not in the store {self.url}")
+            second = _part(self._ensure_folder(target))
             second.unlink(missing_ok=True)
-            os.link(self._require_file(source), second)
-            second.replace(final)
+            os.link(found[target], second)
+            self._rename_part(target)
             second.unlink(missing_ok=True)  # renaming does nothing if both are the same file already
-            _sync_folder(final.parent)
 
-    def swap(self, path: str, data: bytes, expected: str | None) -> None:
-        with _lock_folder(self._ensure_folder(path).parent):
+        return self._take_steps(sources, replace)
+
+    def swap_all(self, swaps: Sequence[Swap]) -> Failures:
+        wanted, unchanged, failures = by_path(swaps), set(), Failures()
+
+        def write(path: str) -> None:
             present = self.digest(path)
-            if present == hashlib.sha256(data).hexdigest():
-                return
-            if present != expected:
+            if present == hashlib.sha256(wanted[path].data).hexdigest():
+                unchanged.add(path)
+            elif present == wanted[path].expected:
+                self._write_part(path, wanted[path].data)
+            else:
                 raise PointerMoved(f"{path} was changed by another writer in the meantime")
-            self.write(path, data)
+
+        def rename(path: str) -> None:
+            if path not in unchanged:
+                self._rename_part(path)
+
+        folders = set()
+        for path in wanted:
+            with _noting(failures, path):
+                folders.add(self._ensure_folder(path).parent)
+        with ExitStack() as locked:
+            for folder in sorted(folders):  # in one order, so that two callers do not wait for each other
+                locked.enter_context(_lock_folder(folder))
+            return failures | self._take_steps([path for path in wanted if path not in failures], write, rename)
 
     def remove(self, prefix: str) -> None:
         shutil.rmtree(self._resolve(prefix), onerror=_ignore_missing)
@@ -105,6 +142,44 @@ class FileStore:
         found = [Path(folder, name) for folder, below, names in os.walk(top) for name in (*below, *names)]
         odd = [path for path in (top, *found) if path.is_symlink() or not (path.is_file() or path.is_dir())]
         return sorted(path.relative_to(self._root).as_posix() for path in odd if os.path.lexists(path))
+
+    def _take_steps(self, paths: Iterable[str], *steps: Callable[[str], None]) -> Failures:
+        """Takes each step for every file that has not failed. What a step has written is on disk before the next step
+        begins, so that no name leads to bytes that a power cut takes away."""
+        failures, remaining = Failures(), list(paths)
+        for path in remaining:
+            self._resolve(path)  # an invalid path is refused before anything is written
+        if not remaining:
+            return failures
+        # The root is opened first, because syncing reports the write errors since then.
+        with _noting(failures, *remaining), self._opened_root() as root:
+            for step in steps:
+                for path in remaining:
+                    with _noting(failures, path):
+                        step(path)
+                remaining = [path for path in remaining if path not in failures]
+                if remaining:
+                    sync_file_system(root)
+        return failures
+
+    @contextmanager
+    def _opened_root(self) -> Iterator[int]:
+        self._root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor = os.open(self._root, os.O_RDONLY)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _write_part(self, path: str, data: bytes) -> None:
+        with _part(self._ensure_folder(path)).open("wb") as file:
+            if path.startswith(f"{RESTRICTED}/"):
+                os.fchmod(file.fileno(), 0o600)  # its folders are private, but a copy's may not be
+            file.write(data)
+
+    def _rename_part(self, path: str) -> None:
+        target = self._resolve(path)
+        _part(target).replace(target)
 
     def _resolve(self, path: str) -> Path:
         parts = PurePosixPath(path).parts
@@ -136,12 +211,18 @@ def _ignore_missing(_function: object, _path: str, raised: tuple[Any, BaseExcept
 
 
 @contextmanager
-def _translate_os_errors(path: str) -> Iterator[None]:
-    """Makes a full or failing disk retryable: the work waits until it is fixed."""
+def _noting(failures: Failures, *paths: str) -> Iterator[None]:
+    """Notes the failure of all these files that have not failed before. A full or failing disk is retryable: the work
+    waits until it is fixed."""
     try:
         yield
+    except KfmError as error:
+        failures.update({path: error for path in paths if path not in failures})
     except OSError as error:
-        raise ServiceUnavailable(f"{path} cannot be written: {error.strerror}") from error
+        for path in paths:
+            if path not in failures:
+                failures[path] = ServiceUnavailable(f"{path} cannot be written: {error.strerror}")
+                failures[path].__cause__ = error
 
 
 @contextmanager
@@ -154,23 +235,21 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _create_file(target: Path, data: bytes) -> None:
-    """Creates a read-only file that has all its bytes before it has a name; until then it vanishes with the process."""
+def _part(target: Path) -> Path:
+    return target.with_name(target.name + ".part")
+
+
+def _link_unnamed(file: int, target: Path) -> None:
     descriptors = os.open("/proc/self/fd", os.O_RDONLY)
     try:
-        with os.fdopen(os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o444), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            # With a folder's descriptor, `os.link` follows the symbolic link that /proc has for the file.
-            os.link(str(file.fileno()), target, src_dir_fd=descriptors)
+        # With a folder's descriptor, `os.link` follows the symbolic link that /proc has for the file.
+        os.link(str(file), target, src_dir_fd=descriptors)
     finally:
         os.close(descriptors)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def sync_file_system(descriptor: int) -> None:
+    """Writes everything in memory to the disk, in one go: every file synced by itself would wait for the disk again."""
+    if _libc.syncfs(descriptor) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,11 +1,12 @@
 """The store interface, and where things are in a store. No other module spells a path."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from kfm_pipelines.errors import ObjectMissing
+from kfm_pipelines.errors import KfmError, ObjectMissing
 
 RESTRICTED = "work/restricted"
 MASKED = "work/masked"
@@ -25,8 +26,21 @@ DCAT_CATALOG = f"{CATALOG}/dcat.jsonld"
 PROVENANCE_GRAPH = f"{CATALOG}/provenance.nq.gz"  # one graph for each current release
 
 
+Failures = dict[str, KfmError]  # by path; empty when every file succeeded
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    path: str
+    data: bytes
+    expected: str | None  # digest of the bytes to replace; None: there are none
+
+
 class Store(Protocol):
-    """Paths are relative, with forward slashes. Readers see each call's effect completely or not at all."""
+    """Paths are relative, with forward slashes. Readers see the effect on each file completely or not at all.
+
+    What a call wrote is durable when it returns. A call about many files costs little more than one about a single
+    file, and the failure of one file does not affect the others."""
 
     @property
     def url(self) -> str: ...
@@ -34,23 +48,42 @@ class Store(Protocol):
     def read(self, path: str) -> bytes:
         """Returns the bytes at `path`. Raises ObjectMissing when there are none."""
 
+    def read_all(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """Returns the bytes at all paths where there are any."""
+
     def digest(self, path: str) -> str | None:
         """Returns the sha256 of the bytes at `path`, None when there are none."""
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        return path in self.exists_all([path])
+
+    def exists_all(self, paths: Iterable[str]) -> set[str]:
+        """Returns those paths where there are bytes."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Writes bytes to `path`, of which the caller must be the only writer at the time."""
+        raise_failure(self.write_all({path: data}))
+
+    def write_all(self, files: Mapping[str, bytes]) -> Failures:
+        """Writes bytes to paths, of which the caller must be the only writer at the time."""
 
     def create(self, path: str, data: bytes) -> None:
-        """Writes bytes to the content-addressed name `path`, once and for ever."""
+        raise_failure(self.create_all({path: data}))
+
+    def create_all(self, files: Mapping[str, bytes]) -> Failures:
+        """Writes bytes to content-addressed names, once and for ever."""
 
     def replace(self, source: str, target: str) -> None:
-        """Replaces the bytes at `target` with those at the content-addressed name `source`."""
+        raise_failure(self.replace_all({target: source}))
+
+    def replace_all(self, sources: Mapping[str, str]) -> Failures:
+        """Replaces the bytes at each target with those at its content-addressed source."""
 
     def swap(self, path: str, data: bytes, expected: str | None) -> None:
-        """Replaces the bytes at `path` if they still have the digest `expected` (None: there are none) or are these
-        already. Raises PointerMoved otherwise."""
+        raise_failure(self.swap_all([Swap(path, data, expected)]))
+
+    def swap_all(self, swaps: Sequence[Swap]) -> Failures:
+        """Replaces the bytes at each path if they still have the expected digest or are these already; otherwise its
+        failure is PointerMoved. Raises ValueError if two swaps are about the same path."""
 
     def remove(self, prefix: str) -> None:
         """Removes everything under the folder `prefix`, if anything."""
@@ -69,12 +102,26 @@ def open_store(url: str) -> Store:
     """Opens the store at `file:///folder` or `s3://bucket/prefix`."""
     parts = urlsplit(url)
     if parts.scheme == "s3":
+        from kfm_pipelines.aws.objects import Bucket
         from kfm_pipelines.stores.s3 import S3Store
 
-        return S3Store(parts.netloc, parts.path.strip("/"))
+        return S3Store(Bucket(parts.netloc), parts.path.strip("/"))
     from kfm_pipelines.stores.files import FileStore
 
     return FileStore(unquote(parts.path))
+
+
+def raise_failure(failures: Failures) -> None:
+    """Raises the failure of a call about a single file, if any."""
+    for failure in failures.values():
+        raise failure
+
+
+def by_path(swaps: Sequence[Swap]) -> dict[str, Swap]:
+    found = {swap.path: swap for swap in swaps}
+    if len(found) < len(swaps):
+        raise ValueError("two swaps in one call are about the same path")
+    return found
 
 
 def read_if_exists(store: Store, path: str) -> bytes | None:

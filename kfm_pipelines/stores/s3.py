@@ -1,27 +1,29 @@
 """A store in an S3 bucket, built on conditional writes.
 
-When the answer to a successful write is lost, boto3 sends the write again. So after a failed condition we look at the
+When the answer to a successful write is lost, the write is sent again. So after a failed condition we look at the
 bytes: if they are the same, they come from our own first attempt, or might as well.
 """
 
-import base64
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import PurePosixPath
 from random import SystemRandom
+from typing import TYPE_CHECKING, TypeVar
 
-from kfm_pipelines.aws.clients import s3_client
-from kfm_pipelines.aws.errors import error_code, translate_aws_errors
-from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved, ServiceUnavailable
+from kfm_pipelines.aws.objects import Bucket, is_nameable
+from kfm_pipelines.errors import IntegrityBroken, KfmError, ObjectMissing, PointerMoved, ServiceUnavailable
+from kfm_pipelines.stores.layout import Failures, Store, Swap, by_path
 
-_NOT_FOUND = frozenset({"NoSuchKey", "404", "NotFound"})
-# Something else is there, or nothing where something was.
-_PRECONDITION_FAILED = frozenset({"PreconditionFailed", "412"}) | _NOT_FOUND
-# Another conditional write of the same name is in progress; either may win.
-_CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
+if TYPE_CHECKING:
+    from obstore import PutMode
 
+T = TypeVar("T")
+
+# Requests of one call that are under way at a time.
+CONCURRENT_REQUESTS = 32
 # A conflicting write ends within a fraction of a second. Longer waits are up to the retry policy.
 TRIES = 6
 SHORTEST_PAUSE_SECONDS = 0.05
@@ -31,20 +33,28 @@ _random = SystemRandom()
 _CONTENT_TYPES = {".html": "text/html", ".json": "application/json", ".parquet": "application/vnd.apache.parquet"}
 
 
-class S3Store:
+class S3Store(Store):
     """Bytes under one prefix of one bucket. The bucket policy must restrict `work/restricted/`."""
 
-    def __init__(self, bucket: str, prefix: str) -> None:
+    def __init__(self, bucket: Bucket, prefix: str) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
 
     @property
     def url(self) -> str:
-        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+        return f"s3://{self._bucket.name}/{self._prefix}".rstrip("/")
 
     def read(self, path: str) -> bytes:
         data, _ = self._get(path)
         return data
+
+    def read_all(self, paths: Iterable[str]) -> dict[str, bytes]:
+        def read(path: str) -> bytes | None:
+            with suppress(ObjectMissing):
+                return self.read(path)
+            return None
+
+        return {path: data for path, data in _at_once(read, paths).items() if data is not None}
 
     def digest(self, path: str) -> str | None:
         try:
@@ -52,25 +62,44 @@ class S3Store:
         except ObjectMissing:
             return None
 
-    def exists(self, path: str) -> bool:
-        from botocore.exceptions import ClientError
-
-        with translate_aws_errors(f"looking for {path}"):
+    def exists_all(self, paths: Iterable[str]) -> set[str]:
+        def exists(path: str) -> bool:
             try:
-                s3_client().head_object(Bucket=self._bucket, Key=self._name(path))
-            except ClientError as error:
-                if error_code(error) in _NOT_FOUND:
-                    return False
-                raise
-        return True
+                self._bucket.head(self._name(path))
+            except ObjectMissing:
+                return False
+            return True
 
-    def write(self, path: str, data: bytes) -> None:
-        with translate_aws_errors(f"writing {path}"):
-            self._put(path, data)
+        return {path for path, found in _at_once(exists, paths).items() if found}
 
-    def create(self, path: str, data: bytes) -> None:
+    def write_all(self, files: Mapping[str, bytes]) -> Failures:
+        return _failures_of(lambda path: self._put(path, files[path]), files)
+
+    def create_all(self, files: Mapping[str, bytes]) -> Failures:
+        return _failures_of(lambda path: self._create(path, files[path]), files)
+
+    def replace_all(self, sources: Mapping[str, str]) -> Failures:
+        return _failures_of(lambda path: self._bucket.copy(self._name(sources[path]), self._name(path)), sources)
+
+    def swap_all(self, swaps: Sequence[Swap]) -> Failures:
+        wanted = by_path(swaps)
+        return _failures_of(lambda path: self._swap(wanted[path]), wanted)
+
+    def remove(self, prefix: str) -> None:
+        self._bucket.delete([self._name(path) for path in self.paths(prefix)])
+
+    def discard(self, path: str) -> None:
+        self._bucket.delete([self._name(path)])
+
+    def paths(self, prefix: str) -> list[str]:
+        return [path for path in self._list(prefix) if is_nameable(path)]
+
+    def foreign_entries(self, prefix: str) -> list[str]:
+        return [path for path in self._list(prefix) if not is_nameable(path)]
+
+    def _create(self, path: str, data: bytes) -> None:
         for _ in _tries(path):
-            if self._put_if(path, data, None):
+            if self._put(path, data, "create"):
                 return
             present = self.digest(path)
             if present == hashlib.sha256(data).hexdigest():
@@ -78,92 +107,57 @@ class S3Store:
             if present is not None:
                 raise IntegrityBroken(f"{path} contains bytes that do not match its name")
 
-    def replace(self, source: str, target: str) -> None:
-        with translate_aws_errors(f"copying {source} to {target}"):
-            s3_client().copy_object(
-                Bucket=self._bucket,
-                Key=self._name(target),
-                CopySource={"Bucket": self._bucket, "Key": self._name(source)},
-            )
-
-    def swap(self, path: str, data: bytes, expected: str | None) -> None:
-        for attempt in _tries(path):
+    def _swap(self, swap: Swap) -> None:
+        for attempt in _tries(swap.path):
             present, etag = None, None
-            if attempt or expected is not None:  # else the conditional write shows whether an object exists
+            if attempt or swap.expected is not None:  # else the conditional write shows whether an object exists
                 with suppress(ObjectMissing):
-                    found, etag = self._get(path)
+                    found, etag = self._get(swap.path)
                     present = hashlib.sha256(found).hexdigest()
-            if present == hashlib.sha256(data).hexdigest():
+            if present == hashlib.sha256(swap.data).hexdigest():
                 return
-            if present != expected:
-                raise PointerMoved(f"{path} was changed by another writer in the meantime")
-            if self._put_if(path, data, etag):
+            if present != swap.expected:
+                raise PointerMoved(f"{swap.path} was changed by another writer in the meantime")
+            if self._put(swap.path, swap.data, "create" if etag is None else {"e_tag": f'"{etag}"'}):
                 return
-
-    def remove(self, prefix: str) -> None:
-        # One by one: the prefix is usually one key's work folder with a handful of objects.
-        for path in self.paths(prefix):
-            self.discard(path)
-
-    def discard(self, path: str) -> None:
-        with translate_aws_errors(f"removing {path}"):
-            s3_client().delete_object(Bucket=self._bucket, Key=self._name(path))
-
-    def paths(self, prefix: str) -> list[str]:
-        with translate_aws_errors(f"listing {prefix}"):
-            pages = (
-                s3_client()
-                .get_paginator("list_objects_v2")
-                .paginate(Bucket=self._bucket, Prefix=self._name(prefix.rstrip("/") + "/"))
-            )
-            names = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
-        return sorted(name.removeprefix(self._prefix) for name in names)
-
-    def foreign_entries(self, prefix: str) -> list[str]:
-        return []  # a bucket contains nothing but objects
-
-    def _put_if(self, path: str, data: bytes, etag: str | None) -> bool:
-        """Writes if the object has this ETag, or does not exist (None). False: another write may have won."""
-        from botocore.exceptions import ClientError
-
-        with translate_aws_errors(f"writing {path}"):
-            try:
-                self._put(path, data, **({"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}))
-            except ClientError as error:
-                if error_code(error) in _PRECONDITION_FAILED | _CONFLICT:
-                    return False
-                raise
-        return True
-
-    def _put(self, path: str, data: bytes, **condition: str) -> None:
-        # S3 refuses bytes that do not match the checksum, so an upload damaged on its way fails.
-        s3_client().put_object(
-            Bucket=self._bucket,
-            Key=self._name(path),
-            Body=data,
-            ContentType=_CONTENT_TYPES.get(PurePosixPath(path).suffix, "application/octet-stream"),
-            ChecksumSHA256=checksum(data),
-            **condition,  # type: ignore[arg-type]
-        )
 
     def _get(self, path: str) -> tuple[bytes, str]:
-        from botocore.exceptions import ClientError
+        try:
+            return self._bucket.get(self._name(path))
+        except ObjectMissing:
+            raise ObjectMissing(f"{path} is not in the store {self.url}") from None
 
-        with translate_aws_errors(f"reading {path}"):
-            try:
-                answer = s3_client().get_object(Bucket=self._bucket, Key=self._name(path))
-                return answer["Body"].read(), answer["ETag"]
-            except ClientError as error:
-                if error_code(error) in _NOT_FOUND:
-                    raise ObjectMissing(f"{path} is not in the store {self.url}") from None
-                raise
+    def _list(self, prefix: str) -> list[str]:
+        names = self._bucket.list(self._name(prefix.rstrip("/") + "/"))
+        return sorted(name.removeprefix(self._prefix) for name in names)
 
     def _name(self, path: str) -> str:
         return self._prefix + path
 
+    def _put(self, path: str, data: bytes, mode: "PutMode" = "overwrite") -> bool:
+        content_type = _CONTENT_TYPES.get(PurePosixPath(path).suffix, "application/octet-stream")
+        return self._bucket.put(self._name(path), data, content_type, mode)
 
-def checksum(data: bytes) -> str:
-    return base64.b64encode(hashlib.sha256(data).digest()).decode()
+
+def _at_once(do: Callable[[str], T], paths: Iterable[str]) -> dict[str, T]:
+    """Returns the result for each path. Threads cost less processor time than obstore's coroutines, and new ones for
+    each call survive no fork."""
+    wanted = list(paths)
+    if len(wanted) < 2:
+        return {path: do(path) for path in wanted}
+    with ThreadPoolExecutor(min(len(wanted), CONCURRENT_REQUESTS)) as pool:
+        return dict(zip(wanted, pool.map(do, wanted), strict=True))
+
+
+def _failures_of(do: Callable[[str], object], paths: Iterable[str]) -> Failures:
+    def attempt(path: str) -> KfmError | None:
+        try:
+            do(path)
+        except KfmError as error:
+            return error
+        return None
+
+    return {path: error for path, error in _at_once(attempt, paths).items() if error is not None}
 
 
 def _tries(path: str) -> Iterator[int]:

@@ -4,20 +4,20 @@ request and no sync, and end with the process however it ends. What somebody els
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from tempfile import TemporaryFile
 from threading import Lock
 from typing import IO
 
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.stores.layout import Layout, Store, work_folder
+from kfm_pipelines.stores.layout import Failures, Layout, Store, Swap, raise_failure, work_folder
 
 # Larger files are in one temporary file without a name, below TMPDIR.
 IN_MEMORY_BYTES = 1 << 18
 Place = tuple[int, int]  # offset and length in the temporary file
 
 
-class WorkStore:
+class WorkStore(Store):
     """Files of work folders are here until they are forgotten; everything else is in the store behind."""
 
     def __init__(self, durable: Store) -> None:
@@ -34,6 +34,11 @@ class WorkStore:
     def read(self, path: str) -> bytes:
         local = self.read_local(path)
         return self.durable.read(path) if local is None else local
+
+    def read_all(self, paths: Iterable[str]) -> dict[str, bytes]:
+        local = {path: self.read_local(path) for path in paths}
+        found = self.durable.read_all(path for path, data in local.items() if data is None)
+        return found | {path: data for path, data in local.items() if data is not None}
 
     def read_local(self, path: str) -> bytes | None:
         """Returns the bytes if this process holds them."""
@@ -53,14 +58,19 @@ class WorkStore:
         local = self.read_local(path)
         return self.durable.digest(path) if local is None else hashlib.sha256(local).hexdigest()
 
-    def exists(self, path: str) -> bool:
-        return path in self._files or self.durable.exists(path)
+    def exists_all(self, paths: Iterable[str]) -> set[str]:
+        wanted = set(paths)
+        return (wanted & self._files.keys()) | self.durable.exists_all(wanted - self._files.keys())
 
-    def write(self, path: str, data: bytes) -> None:
-        if work_folder(path) is None:
-            self.durable.write(path, data)
-        else:
-            self._files[path] = data if len(data) <= IN_MEMORY_BYTES else self._write_to_disk(data)
+    def write_all(self, files: Mapping[str, bytes]) -> Failures:
+        failures = self.durable.write_all({path: data for path, data in files.items() if work_folder(path) is None})
+        for path, data in files.items():
+            if work_folder(path) is not None:
+                try:
+                    self._files[path] = data if len(data) <= IN_MEMORY_BYTES else self._write_to_disk(data)
+                except ServiceUnavailable as error:
+                    failures[path] = error
+        return failures
 
     def keep(self, path: str) -> None:
         """Writes a file of a work folder to the store, for a reader outside this process."""
@@ -74,24 +84,29 @@ class WorkStore:
         """Forgets this process's files of the key."""
         self._forget(path for folder in layout.work_folders(key) for path in self._under(folder))
 
-    def create(self, path: str, data: bytes) -> None:
-        self.durable.create(path, data)
+    def create_all(self, files: Mapping[str, bytes]) -> Failures:
+        return self.durable.create_all(files)
 
     def create_shared(self, path: str, data: bytes) -> None:
-        """Creates a file that many releases name, unless it was there since the last `recheck_shared`."""
-        if path not in self._shared and not self.durable.exists(path):
-            self.durable.create(path, data)
-        self._shared.add(path)
+        raise_failure(self.create_shared_all({path: data}))
+
+    def create_shared_all(self, files: Mapping[str, bytes]) -> Failures:
+        """Creates files that many releases name, unless they were there since the last `recheck_shared`."""
+        unseen = files.keys() - self._shared
+        missing = unseen - self.durable.exists_all(unseen)
+        failures = self.durable.create_all({path: files[path] for path in missing})
+        self._shared |= files.keys() - failures.keys()
+        return failures
 
     def recheck_shared(self) -> None:
         """Call at the beginning of a run: the store may have been emptied or restored since the last one."""
         self._shared.clear()
 
-    def replace(self, source: str, target: str) -> None:
-        self.durable.replace(source, target)
+    def replace_all(self, sources: Mapping[str, str]) -> Failures:
+        return self.durable.replace_all(sources)
 
-    def swap(self, path: str, data: bytes, expected: str | None) -> None:
-        self.durable.swap(path, data, expected)
+    def swap_all(self, swaps: Sequence[Swap]) -> Failures:
+        return self.durable.swap_all(swaps)
 
     def remove(self, prefix: str) -> None:
         self._forget(self._under(prefix))

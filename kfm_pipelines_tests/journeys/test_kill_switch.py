@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -22,7 +22,7 @@ from kfm_pipelines.operations.dead_letters.tables import LetterFilter
 from kfm_pipelines.producer.samples import tribal_areas_object
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.state import kill_switch
-from kfm_pipelines.stores import WorkStore
+from kfm_pipelines.stores import Swap, WorkStore
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.fixtures.care.register import sites, with_reviewer
 from kfm_pipelines_tests.fixtures.runs.batches import ManualRun, publish_due
@@ -60,11 +60,12 @@ def doing_once(do: Callable[[], object], where: str, call: Callable[..., Any]) -
     """Wraps a call of the store to do something before the first call with such a path."""
     done: list[str] = []
 
-    def called(store: FileStore, path: str, *rest: Any) -> Any:
-        if where in path and not done:
-            done.append(path)
+    def called(store: FileStore, files: Iterable[str | Swap]) -> Any:
+        paths = [one.path if isinstance(one, Swap) else one for one in files]
+        if not done and any(where in path for path in paths):
+            done.extend(paths)
             do()
-        return call(store, path, *rest)
+        return call(store, files)
 
     return called
 
@@ -89,9 +90,9 @@ def test_killed_during_stage_nothing_is_published_until_unkill(
         site.put(hour)
     name, data = tribal_areas_object(START)
     s3_client().put_object(Bucket=site.bucket, Key=name, Body=data)
-    staging = doing_once(lambda: kill(site), f"staged/usgs-streamflow/{site.key(0)}", WorkStore.write)
+    staging = doing_once(lambda: kill(site), f"staged/usgs-streamflow/{site.key(0)}", WorkStore.write_all)
     with monkeypatch.context() as patch:
-        patch.setattr(WorkStore, "write", staging)
+        patch.setattr(WorkStore, "write_all", staging)
         counts = site.work()  # which ends, though two keys are due
 
     assert counts == {"keys": 1, "published": 1, "skipped": 0, "failed": 0}
@@ -144,7 +145,7 @@ def test_a_kill_returns_after_the_running_swap_and_before_any_other(
         swapping.set()
         assert resume.wait(20)
 
-    monkeypatch.setattr(FileStore, "swap", doing_once(wait_at_the_swap, run.key, FileStore.swap))
+    monkeypatch.setattr(FileStore, "swap_all", doing_once(wait_at_the_swap, run.key, FileStore.swap_all))
     with ThreadPoolExecutor(2) as pool:
         publication = pool.submit(run.batch.publish, [run.key])
         assert swapping.wait(20)
@@ -174,7 +175,7 @@ def test_a_publication_killed_during_its_upload_is_completed_after_unkill(
             while not kill_switch.killed_datasets(site.services.database):
                 assert time.monotonic() < deadline
 
-        patch.setattr(FileStore, "create", doing_once(kill_meanwhile, "objects/", FileStore.create))
+        patch.setattr(FileStore, "create_all", doing_once(kill_meanwhile, "objects/", FileStore.create_all))
         assert run.batch.publish([run.key]) == {}
 
     assert site.work()["keys"] == 0

@@ -1,17 +1,18 @@
 """How much a key asks of its store: requests to S3, and syncs on files. Both are counted, and neither may grow."""
 
-import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.stores.files import sync_file_system
 from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
+from kfm_pipelines_tests.fixtures.stores.s3_faults import Wire, open_wire
 
 KEYS = 20
 # Objects for data, provenance, manifest and attestation; Item, revision, history, report and archived event.
@@ -19,24 +20,26 @@ PUTS_PER_KEY = 9
 SYNCS_OF_A_RUN = 20
 
 
+@pytest.fixture
+def wired(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    """What goes between this process and S3."""
+    with open_wire(stack.environment["AWS_ENDPOINT_URL"]) as wire:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", wire.url)
+        s3_client.cache_clear()
+        yield wire
+    s3_client.cache_clear()
+
+
 @pytest.mark.slow
-def test_a_key_takes_eleven_requests(stack: Stack, site_template: str, tmp_path: Path) -> None:
+def test_a_key_takes_eleven_requests(wired: Wire, stack: Stack, site_template: str, tmp_path: Path) -> None:
     store_url = f"s3://store-{uuid4().hex[:8]}/published"
     postgres_url = stack.environment["KFM_POSTGRES_URL"]
     with opened_site(tmp_path / "site", postgres_url, site_template, KFM_STORE_URL=store_url) as site:
         for hour in range(KEYS):
             site.put(hour)
-        requests: Counter[str] = Counter()
-
-        def count(model: Any, **_: object) -> None:
-            requests[model.name] += 1
-
-        events = s3_client().meta.events
-        events.register("before-call.s3", count)
-        try:
-            assert work_in_batches(site)["published"] == KEYS
-        finally:
-            events.unregister("before-call.s3", count)
+        wired.requests.clear()
+        assert work_in_batches(site)["published"] == KEYS
+    requests = wired.requests
     assert requests["ListObjectsV2"] == requests["DeleteObject"] == 0
     of_keys = {"GetObject": KEYS, "PutObject": PUTS_PER_KEY * KEYS, "CopyObject": KEYS}
     # Collection, pages and root are refreshed once for all keys, and shared files are looked up once.
@@ -49,12 +52,11 @@ def test_a_key_takes_nineteen_syncs(site: Site, monkeypatch: pytest.MonkeyPatch)
     for hour in range(KEYS):
         site.put(hour)
     synced: list[int] = []
-    fsync = os.fsync
 
     def counting(descriptor: int) -> None:
         synced.append(descriptor)
-        fsync(descriptor)
+        sync_file_system(descriptor)
 
-    monkeypatch.setattr(os, "fsync", counting)
+    monkeypatch.setattr("kfm_pipelines.stores.files.sync_file_system", counting)
     assert work_in_batches(site)["published"] == KEYS
     assert len(synced) == 19 * KEYS + SYNCS_OF_A_RUN

@@ -1,5 +1,6 @@
 """One failing part does not stop the others: a hanging worker, a failing store, a missing policy, lost files."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.state import database
 from kfm_pipelines.state.database import LOCK_SECONDS
 from kfm_pipelines.state.keys import Claims
-from kfm_pipelines.stores import WorkStore
+from kfm_pipelines.stores import Failures, WorkStore
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.fixtures.runs.batches import applied, publish, publish_due
 from kfm_pipelines_tests.fixtures.sites.site import Site
@@ -46,15 +47,17 @@ def test_a_failed_write_affects_one_key_only(site: Site, monkeypatch: pytest.Mon
     for hour in range(5):
         site.put(hour)
     failing = {(place, site.key(hour)) for hour, place in enumerate(PLACES, 1)}
-    write = WorkStore.write
+    write_all = WorkStore.write_all
 
-    def failing_once(store: WorkStore, path: str, data: bytes) -> None:
-        for place, key in [one for one in failing if path.startswith(one[0]) and one[1] in path]:
-            failing.remove((place, key))
-            raise OSError(28, "No space left on device")
-        write(store, path, data)
+    def failing_once(store: WorkStore, files: Mapping[str, bytes]) -> Failures:
+        failures = Failures()
+        for path in files:
+            for place, key in [one for one in failing if path.startswith(one[0]) and one[1] in path]:
+                failing.remove((place, key))
+                failures[path] = ServiceUnavailable("No space left on device")
+        return failures | write_all(store, {path: data for path, data in files.items() if path not in failures})
 
-    monkeypatch.setattr(WorkStore, "write", failing_once)
+    monkeypatch.setattr(WorkStore, "write_all", failing_once)
 
     assert site.work() == {"keys": 5, "published": 5, "skipped": 0, "failed": 0}
 
@@ -88,14 +91,14 @@ def test_lost_bytes_are_restored_after_a_failed_attempt(site: Site, monkeypatch:
     [path] = site.data.glob("objects/sha256/*/*.parquet")
     path.unlink()
     site.send(site.auto_update_message(put, event_time=put.window_start + timedelta(minutes=1)))
-    create, failing = FileStore.create, [True]
+    create_all, failing = FileStore.create_all, [True]
 
-    def failing_once(store: FileStore, path: str, data: bytes) -> None:
-        if path.endswith(".parquet") and failing.pop():
+    def failing_once(store: FileStore, files: Mapping[str, bytes]) -> Failures:
+        if any(path.endswith(".parquet") for path in files) and failing.pop():
             raise OSError(28, "No space left on device")
-        create(store, path, data)
+        return create_all(store, files)
 
-    monkeypatch.setattr(FileStore, "create", failing_once)
+    monkeypatch.setattr(FileStore, "create_all", failing_once)
     site.drain()
     publish(site.services, site.dataset, [site.key()], "failing")
     assert not path.exists()

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import rfc8785
 
-from kfm_pipelines.aws.clients import s3_client
-from kfm_pipelines.aws.errors import translate_aws_errors
+from kfm_pipelines.aws.objects import get_object, head_object
 from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.catalog.collections.tables import was_exempted
 from kfm_pipelines.declarations.dataset import Dataset
@@ -27,10 +25,6 @@ from kfm_pipelines.state.revisions import FetchCounts, Revision, processed_objec
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.watermarks import late_lane
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
-
 
 # Enough to hide the latency of S3, and limited, because what is fetched ahead is held in memory.
 OBJECTS_AHEAD = 16
@@ -160,40 +154,29 @@ class FetchedObject:
 
 def fetch(event: IngestEvent, max_bytes: int) -> FetchedObject:
     """Returns the object of an event; raises IntegrityBroken when size or ETag differ from those in the event."""
-    answer = _get(event)
-    length = answer["ContentLength"]
-    if event.size is not None and length != event.size:
-        raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the event promised {event.size}")
-    etag = answer["ETag"].strip('"')
-    if event.etag is not None and etag != event.etag:
-        raise IntegrityBroken(f"{event.asset_uri} has ETag {etag}; the event promised {event.etag}")
-    if length > max_bytes:
-        raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the dataset takes at most {max_bytes}")
-    with translate_aws_errors(f"reading {event.asset_uri}"):
-        return FetchedObject(answer["Body"].read(), etag)
+
+    def check(length: int, etag: str) -> None:
+        if event.size is not None and length != event.size:
+            raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the event promised {event.size}")
+        if event.etag is not None and etag != event.etag:
+            raise IntegrityBroken(f"{event.asset_uri} has ETag {etag}; the event promised {event.etag}")
+        if length > max_bytes:
+            raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the dataset takes at most {max_bytes}")
+
+    try:
+        return FetchedObject(*get_object(event.bucket, event.object_key, event.version_id, check))
+    except ObjectMissing:
+        raise ObjectMissing(f"{event.asset_uri} is not there; upload it again, which sends a new event") from None
 
 
 def is_unchanged(event: IngestEvent, etag: str | None) -> bool:
     """Whether the object still has this ETag, without downloading it."""
     if etag is None:
         return False
-    client = s3_client()
     try:
-        with translate_aws_errors(f"asking about {event.asset_uri}"):
-            return client.head_object(Bucket=event.bucket, Key=event.object_key)["ETag"].strip('"') == etag
+        return head_object(event.bucket, event.object_key) == etag
     except ObjectMissing:
         return False
-
-
-def _get(event: IngestEvent) -> "GetObjectOutputTypeDef":
-    try:
-        with translate_aws_errors(f"reading {event.asset_uri}"):
-            client = s3_client()
-            if event.version_id is None:
-                return client.get_object(Bucket=event.bucket, Key=event.object_key)
-            return client.get_object(Bucket=event.bucket, Key=event.object_key, VersionId=event.version_id)
-    except ObjectMissing:
-        raise ObjectMissing(f"{event.asset_uri} is not there; upload it again, which sends a new event") from None
 
 
 def _fetch_input(services: Services, fetcher: Fetcher, claim: Claim, event: IngestEvent) -> FetchedObject:
@@ -260,7 +243,7 @@ def _is_intact(services: Services, dataset: Dataset, current: Revision) -> bool:
     layout, store, key = Layout(dataset.pipeline), services.store, current.key
     there = [layout.content(current.content_hash), layout.processed_data(key), layout.history(key)]
     there.append(layout.revision(key, current.revision))
-    return store.digest(layout.item(key)) == current.item_hash and all(map(store.exists, there))
+    return store.digest(layout.item(key)) == current.item_hash and store.exists_all(there) == set(there)
 
 
 def _is_unchanged_at_source(

@@ -3,7 +3,7 @@ publication makes no difference. Keys are inserted directly, because there are h
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import pytest
@@ -12,6 +12,7 @@ from kfm_pipelines.catalog.collections.pages import mark_pages_stale
 from kfm_pipelines.catalog.collections.refresh import refresh_collection, refresh_stale_collections
 from kfm_pipelines.catalog.stac.item import page_of
 from kfm_pipelines.state.revisions import mark_collection_changed
+from kfm_pipelines.stores import Failures
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 
@@ -56,15 +57,14 @@ def publish(site: Site, starts: Sequence[datetime]) -> None:
 def written(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Refreshes the collection and returns the paths it writes."""
     paths: list[str] = []
-    write = FileStore.write
+    write_all = FileStore.write_all
 
-    def counting(store: FileStore, path: str, data: bytes) -> None:
-        if not path.startswith("catalog/keys/"):  # once for all
-            paths.append(path)
-        write(store, path, data)
+    def counting(store: FileStore, files: Mapping[str, bytes]) -> Failures:
+        paths.extend(path for path in files if not path.startswith("catalog/keys/"))  # once for all
+        return write_all(store, files)
 
     with monkeypatch.context() as patch:
-        patch.setattr(FileStore, "write", counting)
+        patch.setattr(FileStore, "write_all", counting)
         assert refresh_collection(site.services, site.dataset)
     return paths
 

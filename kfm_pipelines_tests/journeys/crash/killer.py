@@ -30,11 +30,11 @@ R = TypeVar("R")
 
 # Every place that is a call: its name, and the owner and name of the function.
 CALLS: tuple[tuple[str, object, str], ...] = (
-    ("keep", FileStore, "create"),
-    ("swap", FileStore, "swap"),
-    ("replace", FileStore, "replace"),
+    ("keep", FileStore, "create_all"),
+    ("swap", FileStore, "swap_all"),
+    ("replace", FileStore, "replace_all"),
     ("remove", FileStore, "remove"),
-    ("write", FileStore, "write"),
+    ("write", FileStore, "write_all"),
     ("link", os, "link"),
     ("rename", Path, "replace"),
     ("take", Claims, "take_all"),

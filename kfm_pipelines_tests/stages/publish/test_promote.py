@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from kfm_pipelines.stages.publish.promote import IntendedRelease, read_staged
 from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, bounding_box, stage
 from kfm_pipelines.state.key_facts import KeyFacts
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.stores import Layout, WorkStore
+from kfm_pipelines.stores import Failures, Layout, WorkStore
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines.stores.layout import public_key
 from kfm_pipelines_tests.fixtures.catalog.release import ENVIRONMENT, FACTS, SBOM, SIGNER
@@ -279,14 +279,14 @@ def test_a_publication_writes_its_revision_and_the_one_before(site: Site, monkey
     before = (site.data / HISTORY / site.key() / "1.json").read_bytes()
 
     paths: list[str] = []
-    write = FileStore.write
+    write_all = FileStore.write_all
 
-    def counting(store: FileStore, path: str, data: bytes) -> None:
-        paths.extend([path] if path.startswith(HISTORY) else [])
-        write(store, path, data)
+    def counting(store: FileStore, files: Mapping[str, bytes]) -> Failures:
+        paths.extend(path for path in files if path.startswith(HISTORY))
+        return write_all(store, files)
 
     with monkeypatch.context() as patch:
-        patch.setattr(FileStore, "write", counting)
+        patch.setattr(FileStore, "write_all", counting)
         put = publish_revision(site, 2)
     assert paths == [f"{HISTORY}/{site.key()}{name}.json" for name in ("/3", "/2", "")]
     assert (site.data / HISTORY / site.key() / "1.json").read_bytes() == before
