@@ -5,6 +5,7 @@ queues and topics, memory-mapped files and GPUs.
 """
 
 import logging
+import os
 import resource
 import time
 from collections.abc import Callable, Mapping
@@ -51,6 +52,11 @@ class Usage:
     def _combine(self, other: "Usage", sign: int) -> "Usage":
         pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(Usage))
         return Usage(*(None if one is None or more is None else one + sign * more for one, more in pairs))
+
+    def share(self, parts: int) -> "Usage":
+        """Returns one of so many equal parts; bytes that cannot be divided are left out."""
+        values = (getattr(self, field.name) for field in fields(Usage))
+        return Usage(*(one // parts if isinstance(one, int) else one and one / parts for one in values))
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -149,8 +155,13 @@ def _file_bytes() -> tuple[int | None, int | None]:
 
 
 def _process() -> psutil.Process:
-    """Created each time: after a fork, an old one would describe the parent."""
-    return psutil.Process()
+    return _process_with_id(os.getpid())
+
+
+@cache
+def _process_with_id(pid: int) -> psutil.Process:
+    """After a fork, the process of the parent would be the wrong one."""
+    return psutil.Process(pid)
 
 
 class MachineCounter:

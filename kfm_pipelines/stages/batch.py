@@ -6,6 +6,7 @@ in one process, which holds the tables between them; the state of each key is in
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import cache, cached_property, partial
 from typing import Any
 
@@ -190,7 +191,8 @@ class Batch:
                     reports[claim.key] = validation_report(self._services, config.dataset, claim, verdicts)
                     transition = Transition(claim, Step.STAGE_ATOMIC, staged.as_detail())
                     results.append(StageResult(transition, verdicts=records))
-            unwritten = self._store.write_all(dict(reports.values()))
+            with self._stage_telemetry.shared([one.transition.claim for one in results], "stage"):
+                unwritten = self._store.write_all(dict(reports.values()))
             failures = {key: unwritten[path] for key, (path, _) in reports.items() if path in unwritten}
             self._fail("stage", claims, failures)
             self._advance("stage", [one for one in results if one.transition.claim.key not in failures])
@@ -205,25 +207,34 @@ class Batch:
             claims = self._load_held_claims(self._allowed_keys(all_keys))
             facts = self._load_facts(claims)
             intended: list[IntendedRelease] = []
+            refused: dict[str, Exception] = {}
             for claim in claims:
-                with self._failures.guard(claim, "publish"):
-                    config, known = self._configs.for_key(claim.key), facts[claim.key]
-                    if self._is_reproduction and self._skip_if_reproduced(claim, known):
-                        continue
-                    if self._await_review_if_required(claim, known):
-                        self.awaiting_review.add(claim.key)
-                        continue
-                    intended.append(release.intend(self._services, config.dataset, claim, config.governance, known))
+                try:
+                    intended += self._authorise(claim, facts[claim.key])
+                except Exception as error:  # noqa: BLE001 - any error fails this key only
+                    refused[claim.key] = error
+            self._fail("publish", claims, refused)
             for chunk in _chunks(intended):
+                begun = datetime.now(UTC)
                 for one, error in self._publish_chunk(chunk):
-                    with self._failures.guard(one.claim, "publish"):
+                    with self._failures.guard(one.claim, "publish", begun=begun):
                         if error is not None:
                             raise error
                         published[one.key] = one.release.as_detail()
                         self._outcomes.emit_applied(one.claim, published[one.key])
-        for key in all_keys:  # also of those that another worker has taken
-            self._store.forget_work(self._layout, key)
+                        self.previews.hold_table(one.claim, one.release)
+        self._store.forget_work(self._layout, all_keys)  # also of those that another worker has taken
         return published
+
+    def _authorise(self, claim: Claim, facts: KeyFacts) -> list[IntendedRelease]:
+        """Returns the release to publish, if there is one: it may be reproduced, or have to wait for its review."""
+        if self._is_reproduction and self._skip_if_reproduced(claim, facts):
+            return []
+        if self._await_review_if_required(claim, facts):
+            self.awaiting_review.add(claim.key)
+            return []
+        config = self._configs.for_key(claim.key)
+        return [release.intend(self._services, config.dataset, claim, config.governance, facts)]
 
     def care_previews(self, keys: Iterable[str]) -> dict[str, CarePreview]:
         with self._stage_scope():
@@ -269,6 +280,7 @@ class Batch:
         except DatasetKilled as error:
             self.notes |= dict.fromkeys(valid, str(error))
             return []
+        begun = datetime.now(UTC)
         claims, refused = self.claims.take_all(valid)
         self.notes |= {key: str(error) for key, error in refused.items()}
         again = [claim.key for claim in claims if claim.epoch > 1]
@@ -277,6 +289,7 @@ class Batch:
         left_open = {key for key, entry in last.items() if entry.outcome is None}
         if left_open:
             record_lost_costs(self._services, self._dataset.dataset, sorted(left_open))
+        self._stage_telemetry.emit_claims([claim for claim in claims if claim.key not in left_open], begun)
         return [claim for claim in claims if claim.key not in left_open or self._recover(claim)]
 
     def _recover(self, claim: Claim) -> bool:
@@ -302,11 +315,12 @@ class Batch:
             known.update(inputs.begin(self._services, group))
 
         self._together("compute", claims, begin)
-        failures = archive_events(self._services, list(known))
+        with self._stage_telemetry.shared(claims, "compute"):
+            failures = archive_events(self._services, list(known))
         self._fail("compute", claims, failures)
         return {key: one for key, one in known.items() if key not in failures}
 
-    def _fail(self, stage: str, claims: Iterable[Claim], failures: Mapping[str, KfmError]) -> None:
+    def _fail(self, stage: str, claims: Iterable[Claim], failures: Mapping[str, Exception]) -> None:
         for claim in claims:
             if claim.key in failures:
                 with self._failures.guard(claim, stage):
@@ -317,7 +331,7 @@ class Batch:
         it was written."""
         if not claims:
             return set()
-        with suppress(Exception):  # perhaps of one of them only
+        with self._stage_telemetry.shared(claims, stage), suppress(Exception):  # perhaps of one of them only
             write(claims)
             return {claim.key for claim in claims}
         written = set()
@@ -357,7 +371,8 @@ class Batch:
         intents = [StageResult(Transition(one.claim, Step.PUBLISH, one.release.as_detail())) for one in releases]
         logged = self._advance("publish", intents)
         ready = [one for one in releases if one.key in logged]
-        failures = release.complete(self._services, self._dataset, ready) if ready else {}
+        with self._stage_telemetry.shared([one.claim for one in ready], "publish"):
+            failures = release.complete(self._services, self._dataset, ready) if ready else {}
         return [(one, failures.get(one.key)) for one in ready]
 
     def _load_facts(self, claims: Sequence[Claim]) -> dict[str, KeyFacts]:

@@ -7,6 +7,7 @@ the replay retries it, unless its publication has begun: that must be completed 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 from kfm_pipelines.errors import (
     AttemptsExhausted,
@@ -39,9 +40,9 @@ class FailureHandler:
         self.notes: dict[str, str] = {}  # why a key dropped out
 
     @contextmanager
-    def guard(self, claim: Claim, stage: str, span: str | None = None) -> Iterator[None]:
+    def guard(self, claim: Claim, stage: str, span: str | None = None, begun: datetime | None = None) -> Iterator[None]:
         """Runs the work on one key in its span. Loss of ownership may only become known while a failure is recorded."""
-        with self._telemetry.stage_span(claim, stage, span):
+        with self._telemetry.stage_span(claim, stage, span, begun):
             try:
                 with self._handle_failures(claim, stage):
                     yield

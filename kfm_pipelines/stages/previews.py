@@ -7,7 +7,8 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.declarations import Extent, Table
@@ -15,14 +16,18 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.config.key_config import KeyConfigs
+from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.state.key_facts import KeyFacts, load_facts
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
+from kfm_pipelines.stores.work import IN_MEMORY_BYTES
 from kfm_pipelines.telemetry.logs.configure import error_fields
 from kfm_pipelines.telemetry.logs.lines import format_traceback
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kfm_pipelines.care.review.page.places import MapPlaces
 
 log = logging.getLogger(__name__)
@@ -47,6 +52,8 @@ class BatchPreviews:
         self._services = services
         self._dataset = dataset
         self._configs = configs
+        self._tables: dict[str, pa.Table] = {}
+        self._large = 0
 
     def care(self, claims: Sequence[Claim]) -> dict[str, CarePreview]:
         """Returns previews of the masked keys among those staged, as far as they can be drawn."""
@@ -66,16 +73,26 @@ class BatchPreviews:
         from kfm_pipelines.care.review.maps import DIALOG_WIDTH, draw_release_map
 
         measures = facts.detail(Step.MASK)["measures"]
-        data = self._services.store.read(Layout(dataset.pipeline).staged_data(claim.key, claim.epoch))
-        table = read_parquet(data, claim.key)
+        path = Layout(dataset.pipeline).staged_data(claim.key, claim.epoch)
+        table = self._services.store.read_table(path, partial(read_parquet, name=claim.key))
         picture = draw_release_map(self._services, dataset, claim.key, table, DIALOG_WIDTH)
         return CarePreview(policy, _numbers(measures), picture)
 
-    def maps(self, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
-        """Leaves out keys published under an exemption: they can be withdrawn, a picture in a run's log cannot."""
+    def hold_table(self, claim: Claim, release: Release) -> None:
+        """Holds a published table, unless it is too large, until its map is drawn."""
+        is_large = release.bytes > IN_MEMORY_BYTES
+        if release.bbox is None or release.bytes > MAX_FILE_BYTES or (is_large and self._large >= MAX_MAPS_PER_RUN):
+            return
+        self._large += is_large
+        path = Layout(self._dataset.pipeline).staged_data(claim.key, claim.epoch)
+        self._tables[claim.key] = self._services.store.read_table(path, partial(read_parquet, name=claim.key))
+
+    def maps(self) -> dict[str, bytes]:
+        """Returns pictures of the held tables, except of keys published under an exemption: these can be withdrawn, a
+        picture in a run's log cannot."""
         drawable = {
-            key: one
-            for key, one in releases.items()
+            key: table
+            for key, table in self._tables.items()
             if self._configs.for_key(key).rules(key).masking_status != "exempted"
         }
         return published_maps(self._services, self._dataset, drawable)
@@ -100,15 +117,13 @@ def _numbers(measures: Mapping[str, object]) -> dict[str, int | float]:
     return numbers
 
 
-def published_maps(services: Services, dataset: Dataset, releases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
-    """Returns a PNG by key, except for keys that have no coordinates, are too large or too many, or cannot be drawn."""
+def published_maps(services: Services, dataset: Dataset, tables: "Mapping[str, pa.Table]") -> dict[str, bytes]:
+    """Returns a PNG by key, except for keys that have no coordinates, are too many, or cannot be drawn."""
     pictures: dict[bytes, bytes] = {}
     maps: dict[str, bytes] = {}
-    for key, release in releases.items():
-        if release["bbox"] is None or release["bytes"] > MAX_FILE_BYTES:
-            continue
+    for key, table in tables.items():
         try:
-            places = _places(services, dataset, key, release["content_hash"])
+            places = _places(services, dataset, table)
             appearance = _appearance_digest(places)
             if appearance not in pictures and len(pictures) < MAX_MAPS_PER_RUN:
                 pictures[appearance] = _draw_cached(services, dataset, appearance, places)
@@ -119,10 +134,9 @@ def published_maps(services: Services, dataset: Dataset, releases: Mapping[str, 
     return maps
 
 
-def _places(services: Services, dataset: Dataset, key: str, content_hash: str) -> "MapPlaces":
+def _places(services: Services, dataset: Dataset, table: "pa.Table") -> "MapPlaces":
     from kfm_pipelines.care.review.page.places import released_places
 
-    table = read_parquet(services.store.read(Layout(dataset.pipeline).content(content_hash)), key)
     name = policy_of(services, dataset).class_column
     return released_places(table, dataset, name if name in table.column_names else None)
 

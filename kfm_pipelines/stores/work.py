@@ -4,13 +4,16 @@ request and no sync, and end with the process however it ends. What somebody els
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from tempfile import TemporaryFile
 from threading import Lock
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.stores.layout import Failures, Layout, Store, Swap, raise_failure, work_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Larger files are in one temporary file without a name, below TMPDIR.
 IN_MEMORY_BYTES = 1 << 18
@@ -23,6 +26,7 @@ class WorkStore(Store):
     def __init__(self, durable: Store) -> None:
         self.durable = durable
         self._files: dict[str, bytes | Place] = {}
+        self._tables: dict[str, pa.Table] = {}  # of some of the files
         self._shared: set[str] = set()
         self._lock = Lock()
         self._spill: IO[bytes] | None = None
@@ -66,11 +70,21 @@ class WorkStore(Store):
         failures = self.durable.write_all({path: data for path, data in files.items() if work_folder(path) is None})
         for path, data in files.items():
             if work_folder(path) is not None:
+                self._tables.pop(path, None)
                 try:
                     self._files[path] = data if len(data) <= IN_MEMORY_BYTES else self._write_to_disk(data)
                 except ServiceUnavailable as error:
                     failures[path] = error
         return failures
+
+    def read_table(self, path: str, read: "Callable[[bytes], pa.Table]") -> "pa.Table":
+        """Returns the table that `read` finds in a file of a work folder; of a small one, without reading it again."""
+        table = self._tables.get(path)
+        if table is None:
+            table = read(self.read_work(path))
+            if table.nbytes <= IN_MEMORY_BYTES:
+                self._tables[path] = table
+        return table
 
     def keep(self, path: str) -> None:
         """Writes a file of a work folder to the store, for a reader outside this process."""
@@ -79,10 +93,13 @@ class WorkStore(Store):
     def move(self, source: str, target: str) -> None:
         """Gives a file of a work folder another name."""
         self._files[target] = self._files.pop(source)
+        if source in self._tables:
+            self._tables[target] = self._tables.pop(source)
 
-    def forget_work(self, layout: Layout, key: str) -> None:
-        """Forgets this process's files of the key."""
-        self._forget(path for folder in layout.work_folders(key) for path in self._under(folder))
+    def forget_work(self, layout: Layout, keys: Iterable[str]) -> None:
+        """Forgets this process's files of the keys."""
+        folders = {folder for key in keys for folder in layout.work_folders(key)}
+        self._forget([path for path in self._files if path.rsplit("/", 2)[0] in folders])
 
     def create_all(self, files: Mapping[str, bytes]) -> Failures:
         return self.durable.create_all(files)
@@ -142,5 +159,6 @@ class WorkStore(Store):
         with self._lock:
             for path in paths:
                 self._files.pop(path, None)
+                self._tables.pop(path, None)
             if self._spill is not None and not any(isinstance(one, tuple) for one in self._files.values()):
                 self._spill.truncate(0)

@@ -9,14 +9,12 @@ from kfm_pipelines_tests.fixtures.sites.site import Site
 
 
 def test_the_number_of_maps_per_run_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    releases = {str(n): {"bbox": (0, 0, 1, 1), "bytes": 10, "content_hash": str(n)} for n in range(9)}
-    releases["nowhere"] = {"bbox": None, "bytes": 10, "content_hash": "0"}
-    releases["large"] = {"bbox": (0, 0, 1, 1), "bytes": 5 * 1024**2, "content_hash": "0"}
+    tables = {str(n): n for n in range(9)}
     monkeypatch.setattr(previews, "_places", lambda *args: int(args[-1]) // 2 * 2)
     monkeypatch.setattr(previews, "_appearance_digest", lambda places: places)
     monkeypatch.setattr(previews, "_draw_cached", lambda *args: str(args[-1]).encode())
     monkeypatch.setattr(previews, "MAX_MAPS_PER_RUN", 2)
-    pictures = previews.published_maps(None, None, releases)  # type: ignore[arg-type]
+    pictures = previews.published_maps(None, None, tables)  # type: ignore[arg-type]
     assert pictures == {"0": b"0", "1": b"0", "2": b"2", "3": b"2"}
 
 

@@ -42,7 +42,7 @@ def test_forgotten_files_free_the_disk(store: WorkStore) -> None:
     assert store._spill is not None
     disk = store._spill.fileno()
     assert (os.fstat(disk).st_size, os.fstat(disk).st_nlink) == (2 * len(LARGE), 0)
-    store.forget_work(LAYOUT, KEY)
+    store.forget_work(LAYOUT, [KEY])
     assert os.fstat(disk).st_size == 0
     assert store.paths("work") == [LAYOUT.computed_table("other", 1)]
     store.write(TABLE, LARGE)

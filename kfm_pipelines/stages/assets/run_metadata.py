@@ -112,10 +112,10 @@ def finish_run(
     entries = last_entries_of_run(batch.database, context.run.run_id, keys)
     settled = [key for key in keys if _is_settled(entries.get(key))]
     unsettled = [key for key in keys if key not in settled and key not in batch.awaiting_review]
-    maps = batch.previews.maps({key: published[key] for key in settled if key in published})
     metadata = {key: _key_metadata(batch, dataset, key, entries[key], published.get(key)) for key in settled}
-    for key, png in maps.items():
-        metadata[key]["map"] = image_metadata(png, "where it is")
+    for key, png in batch.previews.maps().items():
+        if key in metadata:
+            metadata[key]["map"] = image_metadata(png, "where it is")
     if len(settled) == len(keys):
         attach_partition_metadata(context, metadata)
         return True

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.governance import Governance, KeyRules
@@ -101,7 +102,14 @@ def stage(store: WorkStore, dataset: Dataset, candidate: Candidate, content_hash
         raise IntegrityBroken(f"{candidate.key}: the masked table changed after it was judged")
     if sha256(attester.sbom) != candidate.facts.environment.sbom:
         raise IntegrityBroken(f"{candidate.key}: the list of software is not the one that its documents name")
-    facts = _facts(candidate, content_hash, data)
+    table = store.read_table(layout.masked_table(*place), partial(read_parquet, name=candidate.key))
+    facts = replace(
+        candidate.facts,
+        content_hash=content_hash,
+        size=len(data),
+        rows=table.num_rows,
+        bbox=bounding_box(table, candidate.facts.table),
+    )
     papers = _build_documents(dataset, facts, candidate.revision, attester)
     store.move(layout.masked_table(*place), layout.staged_data(*place))
     for name, document in {STAGED_ITEM: papers.item, **papers.documents, **papers.records, **papers.shared}.items():
@@ -176,12 +184,6 @@ class _ReleaseDocuments:
     documents: Mapping[str, bytes]
     records: Mapping[str, bytes]
     shared: Mapping[str, bytes]
-
-
-def _facts(candidate: Candidate, content_hash: str, data: bytes) -> ReleaseFacts:
-    table = read_parquet(data, candidate.key)
-    box = bounding_box(table, candidate.facts.table)
-    return replace(candidate.facts, content_hash=content_hash, size=len(data), rows=table.num_rows, bbox=box)
 
 
 def _build_documents(dataset: Dataset, facts: ReleaseFacts, revision: int, attester: Attester) -> _ReleaseDocuments:

@@ -1,7 +1,7 @@
 """Spans, durations and costs of a run, of each stage of each key, and of each gate. Failures here never stop a run."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -89,9 +89,21 @@ class StageTelemetry:
             return TraceContext.of_event(f"{self._trigger.replay}:{key}")
         return TraceContext.parse(self.origin(key).trace) or TraceContext.of_event(f"{self._run_id}:{key}")
 
+    def emit_claims(self, claims: Iterable[Claim], begun: datetime) -> None:
+        """Emits that the keys were claimed and no predecessor had left anything to complete or undo."""
+        now = datetime.now(UTC)
+        for claim in claims:
+            attributes = self._attributes(claim, "compute", self.origin(claim.key))
+            self._services.telemetry.spans.emit_past_span(
+                "wal_replay", begun, now, attributes, parent=self.trace_of(claim.key)
+            )
+
     @contextmanager
-    def stage_span(self, claim: Claim, stage: str, span: str | None = None) -> Iterator[None]:
-        """Wraps the work on a key in a span of the key's trace; log lines inside carry the same context."""
+    def stage_span(
+        self, claim: Claim, stage: str, span: str | None = None, begun: datetime | None = None
+    ) -> Iterator[None]:
+        """Wraps the work on a key in a span of the key's trace; log lines inside carry its context. The span starts
+        at `begun` if that work began together with that of other keys."""
         origin, trace = self.origin(claim.key), self.trace_of(claim.key)
         # A replay has its own trace, linked to that of the events.
         links = [came for came in [TraceContext.parse(origin.trace)] if came and self._trigger.replay]
@@ -113,6 +125,7 @@ class StageTelemetry:
                 self._attributes(claim, stage, origin),
                 parent=trace,
                 links=links,
+                begun=begun,
             ) as opened,
         ):
             try:
@@ -124,6 +137,21 @@ class StageTelemetry:
         set_cost_attributes(span, energy_of(self._services, usage))
         if span is not None and not self._has_no_output:
             span.set_attribute(OUTPUTS, self._outputs(claim, stage))
+        self._add_usage(claim, stage, usage)
+
+    @contextmanager
+    def shared(self, claims: Collection[Claim], stage: str) -> Iterator[None]:
+        """Divides what is used for many keys at once equally among them."""
+        meter = Meter()
+        try:
+            yield
+        finally:
+            if claims:
+                usage = meter.read().share(len(claims))
+                for claim in claims:
+                    self._add_usage(claim, stage, usage)
+
+    def _add_usage(self, claim: Claim, stage: str, usage: Usage) -> None:
         work = WorkUnit(stage, claim.key, claim.epoch)
         self._used[work] = self._used[work] + usage if work in self._used else usage
 

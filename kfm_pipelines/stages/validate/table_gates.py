@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.governance import KeyRules, policy_of
@@ -59,8 +60,9 @@ def judge_table(
     neighbour_rows: Sequence[int],
 ) -> list[KeyVerdict]:
     """Judges the masked table. `neighbour_rows` are those of the windows around it, where they are comparable."""
-    data = services.store.read_work(Layout(dataset.pipeline).masked_table(claim.key, claim.epoch))
-    table = read_parquet(data, claim.key)
+    path = Layout(dataset.pipeline).masked_table(claim.key, claim.epoch)
+    data = services.store.read_work(path)
+    table = services.store.read_table(path, partial(read_parquet, name=claim.key))
     subject = TableSubject(
         dataset=dataset,
         published=rules.published_table(dataset),

@@ -93,13 +93,14 @@ class Spans:
         parent: TraceContext | None = None,
         kind: SpanKindName = "internal",
         links: Sequence[TraceContext] = (),
+        begun: datetime | None = None,
     ) -> Iterator[trace.Span | None]:
         """Opens a span under the parent, or else the current span. An exception marks it failed, by its class only."""
         if self.tracer is None:
             yield None
             return
         with trace.use_span(
-            _start_span(self.tracer, name, attributes, _parent_context(parent), kind, links),
+            _start_span(self.tracer, name, attributes, _parent_context(parent), kind, links, at=begun),
             end_on_exit=True,
             record_exception=False,
             set_status_on_exception=False,

@@ -114,8 +114,8 @@ def test_a_stage_after_the_publish_intent_is_unknown_too(site: Site) -> None:
     begin(site.services.database, claim)
     for step in (Step.COMPUTE, Step.MASK, Step.VALIDATE, Step.STAGE_ATOMIC, Step.PUBLISH):
         advance(site.services.database, claim, step)
-    record_lost_costs(site.services, site.dataset.dataset, one.key)
-    record_lost_costs(site.services, site.dataset.dataset, one.key)
+    record_lost_costs(site.services, site.dataset.dataset, [one.key])
+    record_lost_costs(site.services, site.dataset.dataset, [one.key])
     rows = site.fetch("SELECT stage FROM kfm.energy WHERE method = 'unknown' ORDER BY id")
     assert [row["stage"] for row in rows] == ["compute", "mask", "validate", "stage", "publish"]
 

@@ -1,7 +1,6 @@
 """Check results list the worst finding of every key first; a published key has its place, columns and size."""
 
 import base64
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from kfm_pipelines.declarations import Extent
 from kfm_pipelines.definitions import build_definitions
 from kfm_pipelines.gates import Finding, Severity, Verdict
 from kfm_pipelines.orchestration.names import location_metadata
+from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.stages import previews
 from kfm_pipelines.stages.assets.run_metadata import check_result
 from kfm_pipelines.stages.validate.table_gates import KeyVerdict, gate_record
@@ -95,11 +95,11 @@ def test_a_published_key_has_its_place_columns_and_size(site: Site, monkeypatch:
     assert len(values["map"].value) < 50_000
     assert metadata[site.key(1)]["map"] == values["map"]
 
-    releases = {revision.key: asdict(revision)}
-    assert previews.published_maps(site.services, site.dataset, releases) == {revision.key: picture}
+    tables = {revision.key: read_parquet((site.data / layout.processed_data(site.key())).read_bytes(), "it")}
+    assert previews.published_maps(site.services, site.dataset, tables) == {revision.key: picture}
     assert drawn == [site.dataset.title]
     monkeypatch.setattr(previews, "_draw_cached", lambda *_: 1 / 0)
-    assert previews.published_maps(site.services, site.dataset, releases) == {}
+    assert previews.published_maps(site.services, site.dataset, tables) == {}
 
 
 def test_published_columns_are_known_in_advance(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def staged(store: WorkStore, data: bytes = FIRST, epoch: int = 1, attester: Atte
 def published(store: WorkStore, data: bytes = FIRST, epoch: int = 1) -> Release:
     release = staged(store, data, epoch)
     promote(store, LAYOUT, release, epoch)
-    store.forget_work(LAYOUT, KEY)
+    store.forget_work(LAYOUT, [KEY])
     return release
 
 
@@ -179,7 +179,7 @@ def test_a_promotion_stopped_anywhere_is_completed_by_repeating_it(
     with pytest.raises(Stopped):
         promote_until(0, store, release, 2)
     promote(store, LAYOUT, release, 2)
-    store.forget_work(LAYOUT, KEY)
+    store.forget_work(LAYOUT, [KEY])
 
     assert everything(store) == everything(undisturbed)
 
