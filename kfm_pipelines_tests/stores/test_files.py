@@ -1,4 +1,4 @@
-"""What only a store on files can get wrong: paths that lead out of it, who may read what, and what a power cut takes."""
+"""What only a store on files can get wrong: paths that lead out of it, who may read what, what a power cut leaves."""
 
 import errno
 import fcntl
