@@ -61,7 +61,7 @@ def test_a_refused_object_is_not_downloaded(bucket: str, wire: Wire) -> None:
         raise IntegrityBroken(f"{size} bytes are too many")
 
     with pytest.raises(IntegrityBroken, match="20000000 bytes are too many"):
-        Bucket(bucket, wire.client()).get("large", accept=refuse)
+        Bucket(bucket, wire.client).get("large", accept=refuse)
     assert wire.requests == {"GetObject": 1}
     assert wire.sent_bytes < len(LARGE) / 2
 
@@ -91,7 +91,7 @@ def test_a_refused_object_is_not_downloaded(bucket: str, wire: Wire) -> None:
     ],
 )
 def test_a_response_becomes_the_matching_error(wire: Wire, status: int, code: str, named: type[KfmError]) -> None:
-    bucket = Bucket("any", wire.client())
+    bucket = Bucket("any", wire.client)
     requests: dict[str, Callable[[], object]] = {
         "GetObject": lambda: bucket.get("one"),
         "PutObject": lambda: bucket.put("one", b"", "text/html"),
@@ -111,7 +111,7 @@ def test_a_response_becomes_the_matching_error(wire: Wire, status: int, code: st
 @pytest.mark.parametrize(("status", "named"), [(404, ObjectMissing), (403, ObjectForbidden), (500, ServiceUnavailable)])
 def test_an_answer_without_a_body_is_known_by_its_status(wire: Wire, status: int, named: type[KfmError]) -> None:
     with wire.meeting(answers(status, ""), "HeadObject", lambda _: True), pytest.raises(named, match=str(status)):
-        Bucket("any", wire.client()).head("one")
+        Bucket("any", wire.client).head("one")
 
 
 @pytest.mark.usefixtures("stack")
@@ -119,7 +119,7 @@ def test_a_refused_connection_may_be_taken_later(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("kfm_pipelines.aws.objects.LONGEST_PAUSE_SECONDS", 0)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{LOOPBACK}:{free_port()}")
     with pytest.raises(Unreachable, match=r"^reading s3://any/one: the service cannot be reached$"):
-        Bucket("any", s3_client.__wrapped__()).get("one")
+        Bucket("any", s3_client.__wrapped__).get("one")
 
 
 def test_what_is_no_error_of_obstore_passes_through() -> None:
@@ -151,7 +151,7 @@ def test_a_bucket_of_aws_is_found_where_boto3_finds_it(
     name: str, region: str, address: str, virtual: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", region)
-    config: Any = Bucket(name, s3_client.__wrapped__())._store.config
+    config: Any = Bucket(name)._open(s3_client.__wrapped__()).config
     assert config["endpoint"] == config["endpoint_url_s3"] == address
     assert config["virtual_hosted_style_request"] == virtual
     assert config["region"] == region
@@ -166,4 +166,4 @@ def test_without_credentials_access_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     with pytest.raises(ObjectForbidden, match=r"^s3://one: there are no AWS credentials$"):
-        Bucket("one", client).get("one")
+        Bucket("one", lambda: client).get("one")

@@ -27,7 +27,7 @@ assert open_store(sys.argv[1]).write_all(files) == {}
 
 @pytest.fixture
 def store(bucket: str, wire: Wire) -> Store:
-    return S3Store(Bucket(bucket, wire.client()), "releases")
+    return S3Store(Bucket(bucket, wire.client), "releases")
 
 
 def test_a_hundred_files_take_a_hundred_requests(store: Store, wire: Wire) -> None:

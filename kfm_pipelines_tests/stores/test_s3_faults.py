@@ -41,7 +41,7 @@ CONDITIONAL = ("keep", "swap from nothing", "swap")
 
 @pytest.fixture
 def store(bucket: str, wire: Wire) -> Store:
-    opened = S3Store(Bucket(bucket, wire.client(), read_seconds=1), "releases")
+    opened = S3Store(Bucket(bucket, wire.client, read_seconds=1), "releases")
     opened.write(SOURCE, NEW)
     return opened
 
