@@ -16,9 +16,9 @@ from kfm_pipelines.catalog.trust.environment import environment_facts
 MODULES = (
     "boto3.session", "botocore.handlers", "cyclonedx.output.json", "dagster._grpc.impl", "dagster_postgres",
     "fsspec.implementations.local", "h3", "jsonschema", "jsonschema_rs", "matplotlib.backends.backend_agg",
-    "matplotlib.figure", "opentelemetry.exporter.otlp.json.file", "opentelemetry.sdk.metrics.export",
-    "opentelemetry.sdk.trace.export", "pandas", "psycopg2.extras", "psycopg_pool", "pyarrow.parquet",
-    "pystac.validation", "s3transfer.manager", "securesystemslib.signer", "shapely", "upath",
+    "matplotlib.figure", "obstore.auth.boto3", "obstore.store", "opentelemetry.exporter.otlp.json.file",
+    "opentelemetry.sdk.metrics.export", "opentelemetry.sdk.trace.export", "pandas", "psycopg2.extras", "psycopg_pool",
+    "pyarrow.parquet", "pystac.validation", "s3transfer.manager", "securesystemslib.signer", "shapely", "upath",
     "kfm_pipelines.definitions",
 )  # fmt: skip
 

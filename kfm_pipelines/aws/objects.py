@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from functools import cache, cached_property
+from functools import cache
 from random import SystemRandom
+from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from kfm_pipelines.aws.clients import ATTEMPTS, CONNECT_SECONDS, READ_SECONDS, new_session, s3_client, traffic
@@ -40,10 +41,14 @@ def is_nameable(key: str) -> bool:
 class Bucket:
     """A bucket at the endpoint and in the region of a boto3 client. Thread-safe."""
 
-    def __init__(self, name: str, client: "S3Client | None" = None, *, read_seconds: float = READ_SECONDS) -> None:
+    def __init__(
+        self, name: str, client: Callable[[], "S3Client"] = s3_client, *, read_seconds: float = READ_SECONDS
+    ) -> None:
         self.name = name
-        self._given_client = client
+        self._client = client
         self._read_seconds = read_seconds
+        self._opened = cache(self._open)
+        self._lock = Lock()
 
     def get(self, key: str, version_id: str | None = None, accept: Accept = lambda *_: None) -> tuple[bytes, str]:
         """Returns the bytes and the ETag, without quotes; `accept` is called before the body is downloaded."""
@@ -89,29 +94,26 @@ class Bucket:
     def list(self, prefix: str) -> list[str]:
         """Returns all keys with this prefix, through boto3, because some may not be nameable."""
         with translate_aws_errors(f"listing s3://{self.name}/{prefix}"):
-            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
+            pages = self._client().get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
             return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
 
     def _send(self, verb: str, key: str, request: Callable[["S3Store"], T]) -> T:
         """Sends a request, and once more if that may help. obstore itself would not repeat conditional writes."""
         operation = f"{verb} s3://{self.name}/{key}"
+        with self._lock:  # otherwise each thread of the first call would open it
+            store = self._opened(self._client())
         for _ in range(ATTEMPTS - 1):
             with suppress(ServiceUnavailable), translate_obstore_errors(operation):
-                return request(self._store)
+                return request(store)
             time.sleep(_random.uniform(0, LONGEST_PAUSE_SECONDS))
         with translate_obstore_errors(operation):
-            return request(self._store)
+            return request(store)
 
-    @cached_property
-    def _client(self) -> "S3Client":
-        return self._given_client or s3_client()
-
-    @cached_property
-    def _store(self) -> "S3Store":
+    def _open(self, client: "S3Client") -> "S3Store":
         from obstore.auth.boto3 import Boto3CredentialProvider
         from obstore.store import S3Store
 
-        endpoint = self._client.meta.endpoint_url
+        endpoint = client.meta.endpoint_url
         virtual = ".amazonaws.com" in endpoint and "." not in self.name  # no certificate covers more dots
         address = endpoint.replace("://", f"://{self.name}.", 1) if virtual else endpoint
         session = new_session()
@@ -119,7 +121,7 @@ class Bucket:
             raise ObjectForbidden(f"s3://{self.name}: there are no AWS credentials")
         return S3Store(
             self.name,
-            region=self._client.meta.region_name,
+            region=client.meta.region_name,
             endpoint=address,
             aws_endpoint_url_s3=address,  # otherwise the variable of this name would count
             virtual_hosted_style_request=virtual,
@@ -135,13 +137,13 @@ class Bucket:
         )
 
 
-_bucket_of = cache(Bucket)
+_bucket = cache(Bucket)
 
 
 def get_object(bucket: str, key: str, version_id: str | None, accept: Accept) -> tuple[bytes, str]:
     """Returns the bytes and the ETag of an object of any bucket; `accept` is called before the body is downloaded."""
     if is_nameable(key):
-        return _bucket_of(bucket, s3_client()).get(key, version_id, accept)
+        return _bucket(bucket).get(key, version_id, accept)
     with translate_aws_errors(f"reading s3://{bucket}/{key}"):
         version = {"VersionId": version_id} if version_id else {}
         answer = s3_client().get_object(Bucket=bucket, Key=key, **version)  # type: ignore[arg-type]
@@ -153,7 +155,7 @@ def get_object(bucket: str, key: str, version_id: str | None, accept: Accept) ->
 def head_object(bucket: str, key: str) -> str:
     """Returns the ETag of an object of any bucket."""
     if is_nameable(key):
-        return _bucket_of(bucket, s3_client()).head(key)
+        return _bucket(bucket).head(key)
     with translate_aws_errors(f"looking for s3://{bucket}/{key}"):
         return _unquoted(s3_client().head_object(Bucket=bucket, Key=key)["ETag"])
 

@@ -10,12 +10,12 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kfm_pipelines.errors import IntegrityBroken, KfmError, ObjectMissing, PointerMoved, ServiceUnavailable
-from kfm_pipelines.stores.layout import RESTRICTED, Failures, Store, Swap, by_path
+from kfm_pipelines.stores.layout import RESTRICTED, Failures, Store, Swap, by_path, read_if_exists
 
 # Not for readers of the catalog: what reviewers see, raw messages and failures.
 PRIVATE = ("work", "ingest", "dlq", "quarantine")
@@ -48,11 +48,7 @@ class FileStore(Store):
             return None
 
     def read_all(self, paths: Iterable[str]) -> dict[str, bytes]:
-        found = {}
-        for path in paths:
-            with suppress(ObjectMissing):
-                found[path] = self.read(path)
-        return found
+        return {path: data for path in paths if (data := read_if_exists(self, path)) is not None}
 
     def exists_all(self, paths: Iterable[str]) -> set[str]:
         return {path for path in paths if self._resolve(path).is_file()}
@@ -68,7 +64,7 @@ class FileStore(Store):
 
     def _create_group(self, files: Mapping[str, bytes]) -> Failures:
         unnamed: dict[str, int] = {}
-        with ExitStack() as opened:
+        with ExitStack() as opened, _opened("/proc/self/fd") as descriptors:
 
             def write(path: str) -> None:
                 # Has all its bytes before it has a name; until then it vanishes with the process.
@@ -79,7 +75,8 @@ class FileStore(Store):
 
             def link(path: str) -> None:
                 try:
-                    _link_unnamed(unnamed[path], self._resolve(path))
+                    # With a folder's descriptor, `os.link` follows the symbolic link that /proc has for the file.
+                    os.link(str(unnamed[path]), self._resolve(path), src_dir_fd=descriptors)
                 except FileExistsError:
                     if self.digest(path) != hashlib.sha256(files[path]).hexdigest():
                         raise IntegrityBroken(f"{path} contains bytes that do not match its name") from None
@@ -87,44 +84,32 @@ class FileStore(Store):
             return self._take_steps(files, write, link)
 
     def replace_all(self, sources: Mapping[str, str]) -> Failures:
-        found = {target: self._resolve(source) for target, source in sources.items()}
-
         def replace(target: str) -> None:
             # A second name for the same bytes, moved over the target in one step.
-            if not found[target].is_file():
-                raise ObjectMissing(f"{sources[target]} is not in the store {self.url}")
-            second = _part(self._ensure_folder(target))
+            source, second = self._require_file(sources[target]), _part(self._ensure_folder(target))
             second.unlink(missing_ok=True)
-            os.link(found[target], second)
+            os.link(source, second)
             self._rename_part(target)
             second.unlink(missing_ok=True)  # renaming does nothing if both are the same file already
 
         return self._take_steps(sources, replace)
 
     def swap_all(self, swaps: Sequence[Swap]) -> Failures:
-        wanted, unchanged, failures = by_path(swaps), set(), Failures()
+        wanted, folders, failures = by_path(swaps), set(), Failures()
 
         def write(path: str) -> None:
-            present = self.digest(path)
-            if present == hashlib.sha256(wanted[path].data).hexdigest():
-                unchanged.add(path)
-            elif present == wanted[path].expected:
-                self._write_part(path, wanted[path].data)
-            else:
+            if self.digest(path) not in (wanted[path].expected, hashlib.sha256(wanted[path].data).hexdigest()):
                 raise PointerMoved(f"{path} was changed by another writer in the meantime")
+            self._write_part(path, wanted[path].data)
 
-        def rename(path: str) -> None:
-            if path not in unchanged:
-                self._rename_part(path)
-
-        folders = set()
         for path in wanted:
             with _noting(failures, path):
                 folders.add(self._ensure_folder(path).parent)
-        with ExitStack() as locked:
+        with ExitStack() as opened:
             for folder in sorted(folders):  # in one order, so that two callers do not wait for each other
-                locked.enter_context(_lock_folder(folder))
-            return failures | self._take_steps([path for path in wanted if path not in failures], write, rename)
+                fcntl.flock(opened.enter_context(_opened(folder)), fcntl.LOCK_EX)
+            remaining = [path for path in wanted if path not in failures]
+            return failures | self._take_steps(remaining, write, self._rename_part)
 
     def remove(self, prefix: str) -> None:
         shutil.rmtree(self._resolve(prefix), onerror=_ignore_missing)
@@ -151,8 +136,10 @@ class FileStore(Store):
             self._resolve(path)  # an invalid path is refused before anything is written
         if not remaining:
             return failures
-        # The root is opened first, because syncing reports the write errors since then.
-        with _noting(failures, *remaining), self._opened_root() as root:
+        with _noting(failures, *remaining), ExitStack() as opened:
+            self._root.mkdir(mode=0o755, parents=True, exist_ok=True)
+            # Opened before anything is written, because syncing reports the errors since then.
+            root = opened.enter_context(_opened(self._root))
             for step in steps:
                 for path in remaining:
                     with _noting(failures, path):
@@ -161,15 +148,6 @@ class FileStore(Store):
                 if remaining:
                     sync_file_system(root)
         return failures
-
-    @contextmanager
-    def _opened_root(self) -> Iterator[int]:
-        self._root.mkdir(mode=0o755, parents=True, exist_ok=True)
-        descriptor = os.open(self._root, os.O_RDONLY)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
 
     def _write_part(self, path: str, data: bytes) -> None:
         with _part(self._ensure_folder(path)).open("wb") as file:
@@ -212,40 +190,29 @@ def _ignore_missing(_function: object, _path: str, raised: tuple[Any, BaseExcept
 
 @contextmanager
 def _noting(failures: Failures, *paths: str) -> Iterator[None]:
-    """Notes the failure of all these files that have not failed before. A full or failing disk is retryable: the work
-    waits until it is fixed."""
+    """Notes the failure of these files. A full or failing disk is retryable: the work waits until it is fixed."""
     try:
         yield
     except KfmError as error:
-        failures.update({path: error for path in paths if path not in failures})
+        failures.update(dict.fromkeys(paths, error))
     except OSError as error:
         for path in paths:
-            if path not in failures:
-                failures[path] = ServiceUnavailable(f"{path} cannot be written: {error.strerror}")
-                failures[path].__cause__ = error
+            failure = ServiceUnavailable(f"{path} cannot be written: {error.strerror}")
+            failure.__cause__ = error
+            failures.setdefault(path, failure)
 
 
 @contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
+def _opened(folder: str | Path) -> Iterator[int]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
 def _part(target: Path) -> Path:
     return target.with_name(target.name + ".part")
-
-
-def _link_unnamed(file: int, target: Path) -> None:
-    descriptors = os.open("/proc/self/fd", os.O_RDONLY)
-    try:
-        # With a folder's descriptor, `os.link` follows the symbolic link that /proc has for the file.
-        os.link(str(file), target, src_dir_fd=descriptors)
-    finally:
-        os.close(descriptors)
 
 
 def sync_file_system(descriptor: int) -> None:

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import PurePosixPath
 from random import SystemRandom
 from typing import TYPE_CHECKING, TypeVar
 
 from kfm_pipelines.aws.objects import Bucket, is_nameable
 from kfm_pipelines.errors import IntegrityBroken, KfmError, ObjectMissing, PointerMoved, ServiceUnavailable
-from kfm_pipelines.stores.layout import Failures, Store, Swap, by_path
+from kfm_pipelines.stores.layout import Failures, Store, Swap, by_path, read_if_exists
 
 if TYPE_CHECKING:
     from obstore import PutMode
@@ -49,18 +50,12 @@ class S3Store(Store):
         return data
 
     def read_all(self, paths: Iterable[str]) -> dict[str, bytes]:
-        def read(path: str) -> bytes | None:
-            with suppress(ObjectMissing):
-                return self.read(path)
-            return None
-
-        return {path: data for path, data in _at_once(read, paths).items() if data is not None}
+        found = _at_once(partial(read_if_exists, self), paths)
+        return {path: data for path, data in found.items() if data is not None}
 
     def digest(self, path: str) -> str | None:
-        try:
-            return hashlib.sha256(self.read(path)).hexdigest()
-        except ObjectMissing:
-            return None
+        data = read_if_exists(self, path)
+        return None if data is None else hashlib.sha256(data).hexdigest()
 
     def exists_all(self, paths: Iterable[str]) -> set[str]:
         def exists(path: str) -> bool:

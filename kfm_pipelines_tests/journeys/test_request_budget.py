@@ -12,7 +12,7 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.stores.files import sync_file_system
 from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
-from kfm_pipelines_tests.fixtures.stores.s3_faults import Wire, open_wire
+from kfm_pipelines_tests.fixtures.stores.s3_faults import Wire
 
 KEYS = 20
 # Objects for data, provenance, manifest and attestation; Item, revision, history, report and archived event.
@@ -21,12 +21,11 @@ SYNCS_OF_A_RUN = 20
 
 
 @pytest.fixture
-def wired(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+def wired(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
     """What goes between this process and S3."""
-    with open_wire(stack.environment["AWS_ENDPOINT_URL"]) as wire:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", wire.url)
-        s3_client.cache_clear()
-        yield wire
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", wire.url)
+    s3_client.cache_clear()
+    yield wire
     s3_client.cache_clear()
 
 

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ import pytest
 from kfm_pipelines.aws.clients import ATTEMPTS, s3_client
 from kfm_pipelines.aws.objects import Bucket
 from kfm_pipelines.errors import IntegrityBroken, PointerMoved, ServiceUnavailable
-from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.stores import Store
 from kfm_pipelines.stores.s3 import TRIES, S3Store
 from kfm_pipelines_tests.fixtures.stores.s3_faults import (
@@ -24,7 +23,6 @@ from kfm_pipelines_tests.fixtures.stores.s3_faults import (
     cut,
     damaged,
     lost,
-    open_wire,
     reset,
 )
 
@@ -42,14 +40,8 @@ CONDITIONAL = ("keep", "swap from nothing", "swap")
 
 
 @pytest.fixture
-def wire(stack: Stack) -> Iterator[Wire]:
-    with open_wire(stack.environment["AWS_ENDPOINT_URL"]) as opened:
-        yield opened
-
-
-@pytest.fixture
 def store(bucket: str, wire: Wire) -> Store:
-    opened = S3Store(Bucket(bucket, wire.client(), read_seconds=1), "releases")
+    opened = S3Store(Bucket(bucket, wire.client, read_seconds=1), "releases")
     opened.write(SOURCE, NEW)
     return opened
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, PointerMoved
-from kfm_pipelines.stores import Store
+from kfm_pipelines.stores import Store, Swap
 
 OLD, NEW = b"old" * 20_000, b"new!" * 20_000
 READER = """
@@ -211,3 +211,100 @@ def test_a_reader_sees_the_old_bytes_or_the_new_ones_and_always_some(store: Stor
                 break
 
     assert seen == sorted([sha256(OLD), sha256(NEW)])
+
+
+def test_very_many_files_are_written_at_once(store: Store) -> None:
+    count = 3000 if store.url.startswith("file:") else 500  # the emulator takes its time
+    many = {f"objects/{number % 7}/{number}": b"%d" % number for number in range(count)}
+    assert store.create_all(many) == {}
+    assert store.read_all(many) == many
+    assert store.exists_all([*many, "objects/none"]) == set(many)
+    store.remove("objects")
+    assert store.paths("objects") == []
+
+
+def test_nothing_to_do_is_done(store: Store) -> None:
+    assert store.create_all({}) == store.write_all({}) == store.replace_all({}) == store.swap_all([]) == {}
+    assert store.read_all([]) == {}
+    assert store.exists_all([]) == set()
+    assert store.paths("catalog") == []
+
+
+def test_only_what_is_there_is_read(store: Store) -> None:
+    store.write_all({"catalog/a": OLD, "catalog/empty": b""})
+    wanted = ["catalog/a", "catalog/none", "catalog/empty", "catalog/a"]
+    assert store.read_all(iter(wanted)) == {"catalog/a": OLD, "catalog/empty": b""}
+
+
+def test_one_name_with_other_bytes_does_not_affect_the_others(store: Store) -> None:
+    store.create("objects/2", b"other")
+    failures = store.create_all({f"objects/{number}": OLD for number in range(5)})
+    assert {path: type(failure) for path, failure in failures.items()} == {"objects/2": IntegrityBroken}
+    assert "objects/2 contains bytes that do not match its name" in str(failures["objects/2"])
+    assert store.read_all(store.paths("objects")) == {
+        f"objects/{number}": b"other" if number == 2 else OLD for number in range(5)
+    }
+
+
+def test_one_source_that_is_gone_does_not_affect_the_others(store: Store) -> None:
+    store.create_all({"objects/old": OLD, "objects/new": NEW})
+    sources = {"catalog/a": "objects/old", "catalog/b": "objects/none", "catalog/c": "objects/new"}
+    failures = store.replace_all(sources | {"catalog/d": "objects/old"})
+    assert {path: type(failure) for path, failure in failures.items()} == {"catalog/b": ObjectMissing}
+    assert store.read_all(store.paths("catalog")) == {"catalog/a": OLD, "catalog/c": NEW, "catalog/d": OLD}
+
+
+def test_one_moved_pointer_does_not_affect_the_others(store: Store) -> None:
+    store.write_all({f"catalog/{number}/item": OLD for number in range(4)})
+    swaps = [Swap(f"catalog/{number}/item", NEW, sha256(OLD)) for number in range(4)]
+    swaps[1] = Swap("catalog/1/item", NEW, sha256(b"another"))
+    swaps[2] = Swap("catalog/2/item", NEW, None)
+    failures = store.swap_all([*swaps, Swap("catalog/new/item", NEW, None), Swap("catalog/gone", NEW, sha256(OLD))])
+    moved = ["catalog/1/item", "catalog/2/item", "catalog/gone"]
+    assert {path: type(failure) for path, failure in failures.items()} == dict.fromkeys(moved, PointerMoved)
+    assert store.read_all(store.paths("catalog")) == {
+        "catalog/0/item": NEW,
+        "catalog/1/item": OLD,
+        "catalog/2/item": OLD,
+        "catalog/3/item": NEW,
+        "catalog/new/item": NEW,
+    }
+
+
+def test_swaps_that_were_made_already_are_success(store: Store) -> None:
+    swaps = [Swap(f"catalog/{number}", NEW, None) for number in range(3)]
+    assert store.swap_all(swaps) == store.swap_all(swaps) == {}
+
+
+def test_two_swaps_of_the_same_pointer_are_refused(store: Store) -> None:
+    with pytest.raises(ValueError, match="about the same path"):
+        store.swap_all([Swap("catalog/a", OLD, None), Swap("catalog/b", OLD, None), Swap("catalog/a", NEW, None)])
+    assert store.paths("catalog") == []
+
+
+def test_every_file_is_replaced_whatever_the_others_have(store: Store) -> None:
+    paths = [f"catalog/{number}" for number in range(40)]
+    assert store.write_all(dict.fromkeys(paths, OLD)) == {}
+    assert store.write_all(dict.fromkeys(paths, NEW)) == {}
+    assert store.read_all(paths) == dict.fromkeys(paths, NEW)
+
+
+def test_of_two_writers_of_the_same_pointers_one_wins_each(store: Store) -> None:
+    pointers = [f"catalog/{number % 3}/{number}" for number in range(30)]
+    contents = [{path: b"%d %s" % (writer, path.encode()) * 1000 for path in pointers} for writer in range(2)]
+    together = threading.Barrier(2)
+
+    def swap(writer: int) -> set[str]:
+        # In opposite order, so that locks taken as they come would wait for each other.
+        swaps = [Swap(path, contents[writer][path], None) for path in pointers[:: 1 - 2 * writer]]
+        together.wait()
+        failures = store.swap_all(swaps)
+        assert all(isinstance(failure, PointerMoved) for failure in failures.values())
+        return set(pointers) - set(failures)
+
+    with ThreadPoolExecutor(2) as pool:
+        won = list(pool.map(swap, range(2)))
+    assert not won[0] & won[1]
+    assert won[0] | won[1] == set(pointers)
+    winners = {path: contents[0 if path in won[0] else 1][path] for path in pointers}
+    assert store.read_all(pointers) == winners
