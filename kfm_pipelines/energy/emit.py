@@ -112,14 +112,12 @@ def metered_span(services: Services, name: str, attributes: Mapping[str, SpanVal
 
 
 def set_cost_attributes(span: "Span | None", energy: Energy) -> None:
+    if span is not None:
+        span.set_attributes(cost_attributes(energy))
+
+
+def cost_attributes(energy: Energy) -> dict[str, str | float]:
     """Leaves out what is unknown."""
-    if span is None:
-        return
-    span.set_attribute("kfm.energy_method", energy.method)
-    for name, value in (
-        ("kfm.energy_kwh", energy.energy_kwh),
-        ("kfm.co2e_kg", energy.co2e_kg),
-        ("kfm.cost_usd", energy.cost_usd),
-    ):
-        if value is not None:
-            span.set_attribute(name, value)
+    costs = {"kfm.energy_kwh": energy.energy_kwh, "kfm.co2e_kg": energy.co2e_kg, "kfm.cost_usd": energy.cost_usd}
+    known = {name: value for name, value in costs.items() if value is not None}
+    return {"kfm.energy_method": energy.method, **known}

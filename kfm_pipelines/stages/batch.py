@@ -15,6 +15,7 @@ from kfm_pipelines.care.review.decide import is_approved
 from kfm_pipelines.catalog.documents import sha256
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.emit import metered_span, record_lost_costs
+from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import DatasetKilled, KfmError
 from kfm_pipelines.events import CanonicalKey, IngestEvent
 from kfm_pipelines.gates import TABLE_GATES
@@ -216,10 +217,10 @@ class Batch:
             self._fail("publish", claims, refused)
             for chunk in _chunks(intended):
                 begun = datetime.now(UTC)
-                for one, error in self._publish_chunk(chunk):
+                for one, failure in self._publish_chunk(chunk):
                     with self._failures.guard(one.claim, "publish", begun=begun):
-                        if error is not None:
-                            raise error
+                        if failure is not None:
+                            raise failure
                         published[one.key] = one.release.as_detail()
                         self._outcomes.emit_applied(one.claim, published[one.key])
                         self.previews.hold_table(one.claim, one.release)
@@ -280,7 +281,7 @@ class Batch:
         except DatasetKilled as error:
             self.notes |= dict.fromkeys(valid, str(error))
             return []
-        begun = datetime.now(UTC)
+        begun, meter = datetime.now(UTC), Meter()
         claims, refused = self.claims.take_all(valid)
         self.notes |= {key: str(error) for key, error in refused.items()}
         again = [claim.key for claim in claims if claim.epoch > 1]
@@ -289,7 +290,8 @@ class Batch:
         left_open = {key for key, entry in last.items() if entry.outcome is None}
         if left_open:
             record_lost_costs(self._services, self._dataset.dataset, sorted(left_open))
-        self._stage_telemetry.emit_claims([claim for claim in claims if claim.key not in left_open], begun)
+        fresh = [claim for claim in claims if claim.key not in left_open]
+        self._stage_telemetry.emit_claims(fresh, begun, meter.read())
         return [claim for claim in claims if claim.key not in left_open or self._recover(claim)]
 
     def _recover(self, claim: Claim) -> bool:

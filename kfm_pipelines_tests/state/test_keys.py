@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kfm_pipelines.errors import Fenced, KeyBusy, KeyInvalid
-from kfm_pipelines.stages.publish.tables import PublishedRelease
+from kfm_pipelines.stages.publish.tables import CommittedRelease
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.keys import Claim, Claims
 from kfm_pipelines.state.transactions import hand_back
@@ -143,7 +143,7 @@ def test_a_stalled_worker_that_wakes_up_cannot_publish(database: Database) -> No
         pytest.raises(Fenced, match="another worker took over"),
         open_publication(database, stalled, DATASET) as locked,
     ):
-        locked.commit([PublishedRelease(stalled, revision(stalled.key), {}, [])])
+        locked.commit([CommittedRelease(stalled, revision(stalled.key), {}, [])])
 
     assert database.fetch("SELECT FROM kfm.revisions") == []
 

@@ -40,7 +40,7 @@ from kfm_pipelines.stages.publish.promote import (
     write_current_if_missing,
 )
 from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, care_facts, stage
-from kfm_pipelines.stages.publish.tables import Publication, PublishedRelease, lock_keys, open_publication
+from kfm_pipelines.stages.publish.tables import CommittedRelease, Publication, lock_keys, open_publication
 from kfm_pipelines.stages.validate.report import remove_replaced
 from kfm_pipelines.state import kill_switch, transactions, wal
 from kfm_pipelines.state.key_facts import KeyFacts, load_facts
@@ -247,11 +247,11 @@ def _write_histories(
     return missing, failures | {owners[path]: error for path, error in services.store.write_all(files).items()}
 
 
-def _published(one: IntendedRelease, missing: Sequence[int]) -> PublishedRelease:
+def _published(one: IntendedRelease, missing: Sequence[int]) -> CommittedRelease:
     found = one.facts.details.get(Step.COMPUTE, {}).get("etags", {})
     inputs = one.facts.details.get(Step.BEGIN, {}).get("inputs", [])
     records = {"manifest": MANIFEST, "attestation": ATTESTATION}
-    return PublishedRelease(
+    return CommittedRelease(
         claim=one.claim,
         revision=Revision.from_values(asdict(one.release), txn=one.txn, run_id=one.claim.owner),
         records={kind: one.release.records[name] for kind, name in records.items() if name in one.release.records},

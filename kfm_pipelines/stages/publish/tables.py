@@ -35,7 +35,7 @@ _MARGIN = {"margin": 5 * IDLE_IN_TRANSACTION_SECONDS}
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedRelease:
+class CommittedRelease:
     """What is committed of a release that readers see."""
 
     claim: Claim
@@ -58,7 +58,7 @@ class Publication:
         """Call right before the swap. An answer also proves that the locks are still held."""
         kill_switch.refuse_if_killed(self._connection, self._dataset)
 
-    def commit(self, published: Sequence[PublishedRelease]) -> None:
+    def commit(self, published: Sequence[CommittedRelease]) -> None:
         connection, revisions = self._connection, [one.revision for one in published]
         record_revisions(connection, revisions)
         record_in_ledger(connection, self._dataset, {one.revision: one.records for one in published})

@@ -8,7 +8,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.energy.emit import INPUTS, OUTPUTS, WorkUnit, emit_costs, record_usage, set_cost_attributes
+from kfm_pipelines.energy.emit import (
+    INPUTS,
+    OUTPUTS,
+    WorkUnit,
+    cost_attributes,
+    emit_costs,
+    record_usage,
+    set_cost_attributes,
+)
 from kfm_pipelines.energy.estimate import energy_of
 from kfm_pipelines.energy.meter import Meter, RunUsage, Usage
 from kfm_pipelines.events import CanonicalKey
@@ -89,11 +97,11 @@ class StageTelemetry:
             return TraceContext.of_event(f"{self._trigger.replay}:{key}")
         return TraceContext.parse(self.origin(key).trace) or TraceContext.of_event(f"{self._run_id}:{key}")
 
-    def emit_claims(self, claims: Iterable[Claim], begun: datetime) -> None:
-        """Emits that the keys were claimed and no predecessor had left anything to complete or undo."""
-        now = datetime.now(UTC)
+    def emit_claims(self, claims: Collection[Claim], begun: datetime, usage: Usage) -> None:
+        """Emits that the keys were claimed together and that no predecessor had left anything to complete or undo."""
+        now, costs = datetime.now(UTC), cost_attributes(energy_of(self._services, usage.share(max(1, len(claims)))))
         for claim in claims:
-            attributes = self._attributes(claim, "compute", self.origin(claim.key))
+            attributes = {**self._attributes(claim, "compute", self.origin(claim.key)), **costs}
             self._services.telemetry.spans.emit_past_span(
                 "wal_replay", begun, now, attributes, parent=self.trace_of(claim.key)
             )
