@@ -110,6 +110,28 @@ def test_a_refused_swap_lets_go_of_its_lock(store: FileStore, tmp_path: Path) ->
     os.close(folder)
 
 
+def test_folders_are_locked_in_one_order(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise two calls could wait for each other."""
+    locked: list[str] = []
+    flock = fcntl.flock
+
+    def lock(descriptor: int, operation: int) -> None:
+        locked.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock)
+    for names in (["b", "c", "a", "b"], ["c", "b", "b", "a"]):
+        locked.clear()
+        swaps = [Swap(f"catalog/{name}/{number}", b"", None) for number, name in enumerate(names)]
+        assert store.swap_all(swaps) == {}
+        assert locked == ["a", "b", "c"]
+
+
+def test_nothing_to_do_leaves_no_trace(store: FileStore, tmp_path: Path) -> None:
+    assert store.create_all({}) == store.write_all({}) == store.replace_all({}) == store.swap_all([]) == {}
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_failing_disk_is_retryable(store: FileStore, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store/catalog").write_bytes(b"a file where a folder has to be")
