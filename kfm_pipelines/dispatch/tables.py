@@ -4,7 +4,7 @@ A dispatch is committed before its run is requested. A lost request is repeated 
 accepts only once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kfm_pipelines.state.database import Database
@@ -41,6 +41,7 @@ class Dispatch:
     dataset: str
     keys: tuple[str, ...]
     age_seconds: float
+    process: int | None = None  # of the worker that executes it; None when the daemon is asked to
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +145,11 @@ def recent_dispatches(database: Database, limit: int) -> list[RecentDispatch]:
 def open_dispatches(database: Database) -> list[Dispatch]:
     rows = database.fetch(
         """
-        SELECT run_key, dataset, keys, extract(epoch FROM clock_timestamp() - requested_at)::float AS age
+        SELECT run_key, dataset, keys, extract(epoch FROM clock_timestamp() - requested_at)::float AS age, process
         FROM kfm.dispatches WHERE closed_at IS NULL ORDER BY requested_at
         """
     )
-    return [Dispatch(row["run_key"], row["dataset"], tuple(row["keys"]), row["age"]) for row in rows]
+    return [Dispatch(r["run_key"], r["dataset"], tuple(r["keys"]), r["age"], r["process"]) for r in rows]
 
 
 def close_dispatch(database: Database, run_key: str) -> None:
@@ -161,6 +162,23 @@ def close_dispatch(database: Database, run_key: str) -> None:
             "SELECT FROM kfm.keys WHERE dispatch = %(run_key)s ORDER BY key FOR NO KEY UPDATE", {"run_key": run_key}
         )
         connection.execute("UPDATE kfm.keys SET dispatch = NULL WHERE dispatch = %(run_key)s", {"run_key": run_key})
+
+
+def release_stalled(database: Database, runs: Mapping[str, str], seconds: float) -> int:
+    """Releases the keys of dispatches, given with their run ids, whose run began so many seconds ago and holds no live
+    lease: its process has stopped without ending. The dispatch itself stays open, like the run."""
+    return database.execute(
+        """
+        UPDATE kfm.keys SET dispatch = NULL WHERE key IN (
+            SELECT key FROM kfm.keys WHERE dispatch IN (
+                SELECT r.run_key FROM unnest(%(run_keys)s::text[], %(run_ids)s::text[]) AS r (run_key, run_id)
+                JOIN kfm.run_processes p USING (run_id)
+                WHERE p.begun_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+                  AND NOT EXISTS (SELECT FROM kfm.keys WHERE owner = r.run_id AND lease_until > clock_timestamp()))
+            ORDER BY key FOR NO KEY UPDATE SKIP LOCKED)
+        """,
+        {"run_keys": list(runs), "run_ids": list(runs.values()), "seconds": seconds},
+    )
 
 
 def void_claims(database: Database, owner: str, retry_delay: RetryDelay) -> int:
@@ -202,18 +220,3 @@ def postpone_untouched(database: Database, run_id: str, keys: Sequence[str], ret
                 "run_id": run_id,
             },
         ).rowcount
-
-
-def is_silent(database: Database, run_id: str, seconds: float) -> bool:
-    """Returns whether a run holds no live lease and wrote no WAL entry or comparison in the last `seconds`."""
-    rows = database.fetch(
-        """
-        SELECT 1 WHERE EXISTS (SELECT FROM kfm.keys WHERE owner = %(run_id)s AND lease_until > clock_timestamp())
-            OR EXISTS (SELECT FROM kfm.wal WHERE run_id = %(run_id)s
-                       AND at > clock_timestamp() - make_interval(secs => %(seconds)s))
-            OR EXISTS (SELECT FROM kfm.comparisons WHERE run_id = %(run_id)s
-                       AND at > clock_timestamp() - make_interval(secs => %(seconds)s))
-        """,
-        {"run_id": run_id, "seconds": seconds},
-    )
-    return not rows
