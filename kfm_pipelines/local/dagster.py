@@ -52,7 +52,6 @@ def dagster_environment(home: Path, environment: Mapping[str, str]) -> dict[str,
     """Returns the variables that select this home's Dagster instance, unless `environment` names another one."""
     return {
         "KFM_DAGSTER_POSTGRES_URL": with_driver(environment["KFM_POSTGRES_URL"], "psycopg2"),
-        "DAGSTER_EVENT_BATCH_SIZE": "200",  # 2.5 times faster over 500 keys
         "DAGSTER_DISABLE_TELEMETRY": "true",
         "DAGSTER_HOME": environment.get("DAGSTER_HOME") or str(_dagster_home(home)),
     }
