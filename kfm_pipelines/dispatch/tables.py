@@ -51,9 +51,9 @@ class RecentDispatch:
 
 
 def due_keys(
-    database: Database, dataset: str, limit: int, *, prefixes: Sequence[str] = (), also_dispatched: bool = False
+    database: Database, dataset: str, limit: int, *, prefixes: Sequence[str] = (), taking_over: Sequence[str] = ()
 ) -> list[DueKey]:
-    """Returns due keys that no run holds, in order; with `also_dispatched`, also those with a requested run.
+    """Returns due keys that no run holds and no dispatch binds, except those in `taking_over`, in order.
 
     At most `limit` urgent keys and `limit` others for each prefix, so that a flood of one kind does not hide the rest.
     Due times are rounded to the minute and the oldest window of a minute goes first, because messages arrive in any
@@ -71,7 +71,7 @@ def due_keys(
                        date_trunc('minute', coalesce(due_at, lease_until) + make_interval(
                            secs => CASE priority WHEN %(low)s THEN %(low_waits)s ELSE 0 END)) AS turn
                 FROM kfm.keys
-                WHERE dataset = %(dataset)s AND (dispatch IS NULL OR %(also_dispatched)s)
+                WHERE dataset = %(dataset)s AND (dispatch IS NULL OR dispatch = ANY(%(taking_over)s))
                   AND key IN (SELECT key FROM kfm.keys WHERE due_at <= clock_timestamp()
                               UNION SELECT key FROM kfm.keys WHERE lease_until < clock_timestamp())
                   AND (owner IS NULL OR lease_until < clock_timestamp())
@@ -84,7 +84,7 @@ def due_keys(
             "dataset": dataset,
             "limit": limit,
             "prefixes": list(prefixes),
-            "also_dispatched": also_dispatched,
+            "taking_over": list(taking_over),
             "high": HIGH,
             "low": LOW,
             "low_waits": LOW_WAITS_SECONDS,
@@ -109,24 +109,33 @@ def seconds_until_due(database: Database, datasets: Iterable[str]) -> float | No
     return None if seconds is None else max(0.0, seconds)
 
 
-def record_dispatch(database: Database, run_key: str, dataset: str, keys: Sequence[str]) -> bool:
-    """Binds the keys to a run about to be requested; returns False when one of them or the run key is already taken.
-    Dagster would silently drop a second request with the same key, and its keys would wait for ever."""
+def record_dispatch(
+    database: Database,
+    run_key: str,
+    dataset: str,
+    keys: Sequence[str],
+    *,
+    process: int | None = None,
+    taking_over: Sequence[str] = (),
+) -> bool:
+    """Binds the keys to a run about to be requested, or executed by the worker with this process number; returns False
+    when one of them or the run key is already taken. Dagster would silently drop a second request with the same key,
+    and its keys would wait for ever."""
     with database.transaction() as connection:
         new = connection.execute(
             """
-            INSERT INTO kfm.dispatches (run_key, dataset, keys, priority)
-            SELECT %(run_key)s, %(dataset)s, %(keys)s, coalesce(max(priority), %(lowest)s)
+            INSERT INTO kfm.dispatches (run_key, dataset, keys, priority, process)
+            SELECT %(run_key)s, %(dataset)s, %(keys)s, coalesce(max(priority), %(lowest)s), %(process)s
             FROM kfm.keys WHERE key = ANY(%(keys)s)
             ON CONFLICT DO NOTHING
             """,
-            {"run_key": run_key, "dataset": dataset, "keys": list(keys), "lowest": LOW},
+            {"run_key": run_key, "dataset": dataset, "keys": list(keys), "lowest": LOW, "process": process},
         ).rowcount
         connection.execute(LOCK_NAMED, {"keys": list(keys)})
         bound = connection.execute(
             "UPDATE kfm.keys SET dispatch = %(run_key)s, dispatches = dispatches + 1 "
-            "WHERE key = ANY(%(keys)s) AND dispatch IS NULL",
-            {"run_key": run_key, "keys": list(keys)},
+            "WHERE key = ANY(%(keys)s) AND (dispatch IS NULL OR dispatch = ANY(%(taking_over)s))",
+            {"run_key": run_key, "keys": list(keys), "taking_over": list(taking_over)},
         ).rowcount
         won = new == 1 and bound == len(keys)
         if not won:

@@ -11,10 +11,11 @@ from typing import Any
 
 import dagster as dg
 from dagster._core.events.log import EventLogEntry
-from dagster._core.storage.event_log import SqlEventLogStorageTable
+from dagster._core.storage.event_log import DynamicPartitionsTable, SqlEventLogStorageTable
 from dagster._serdes import ConfigurableClassData
 from dagster_postgres import PostgresEventLogStorage
 from dagster_postgres.utils import get_token_provider_from_config, pg_url_from_config
+from sqlalchemy import and_, func, select
 from sqlalchemy.engine import Connection
 
 PLANNED = {dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED}
@@ -56,6 +57,20 @@ class EventLog(PostgresEventLogStorage):
             if event.dagster_event_type is dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED:
                 self.store_asset_check_event(event, id_)
 
+    def partition_places(self, name: str, keys: Sequence[str]) -> dict[str, int]:
+        """Returns the place of each of these partitions, counted from the first of them, among all of that name."""
+        table = DynamicPartitionsTable.c
+        is_wanted = and_(table.partitions_def_name == name, table.partition.in_(keys))
+        first, last = (select(end(table.id)).where(is_wanted).scalar_subquery() for end in (func.min, func.max))
+        between = (
+            select(table.partition, func.row_number().over(order_by=table.id).label("place"))
+            .where(table.partitions_def_name == name, table.id.between(first, last))
+            .subquery()
+        )
+        with self.index_connection() as connection:
+            rows = connection.execute(select(between).where(between.c.partition.in_(keys)))
+            return {row.partition: row.place for row in rows}
+
     def has_table(self, table_name: str) -> bool:
         return self._is_found(table_name) or self._remember(table_name, super().has_table(table_name))
 
@@ -71,3 +86,12 @@ class EventLog(PostgresEventLogStorage):
         if found:
             self._found.add(name)
         return found
+
+
+def partition_places(instance: dg.DagsterInstance, name: str, keys: Sequence[str]) -> dict[str, int]:
+    """Returns the place of each of these partitions among all of that name, as a range counts them."""
+    log = instance.event_log_storage
+    if isinstance(log, EventLog):
+        return log.partition_places(name, keys)
+    wanted = set(keys)
+    return {key: place for place, key in enumerate(instance.get_dynamic_partitions(name)) if key in wanted}

@@ -1,6 +1,6 @@
 """Which keys are due, in which order, and which run was requested for them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -28,8 +28,8 @@ from kfm_pipelines_tests.fixtures.runs.keys import claimed, deliver, event_of_ho
 DATASET = "usgs/streamflow"
 
 
-def due(database: Database, *, limit: int = 100, also_dispatched: bool = False) -> list[str]:
-    return [one.key for one in due_keys(database, DATASET, limit, also_dispatched=also_dispatched)]
+def due(database: Database, *, limit: int = 100, taking_over: Sequence[str] = ()) -> list[str]:
+    return [one.key for one in due_keys(database, DATASET, limit, taking_over=taking_over)]
 
 
 def due_ago(database: Database, key: str, **ago: float) -> None:
@@ -163,10 +163,22 @@ def test_a_dispatched_key_is_not_due_for_another_run(database: Database) -> None
     assert record_dispatch(database, "run-key", DATASET, keys[:2])
 
     assert due(database) == keys[2:]
-    assert due(database, also_dispatched=True) == keys
+    assert due(database, taking_over=["run-key"]) == keys
     [one] = open_dispatches(database)
     assert (one.run_key, one.dataset, one.keys) == ("run-key", DATASET, tuple(keys[:2]))
     assert 0 <= one.age_seconds < 30
+
+
+def test_a_worker_takes_over_the_keys_of_a_request(database: Database) -> None:
+    key = known_key(database)
+    assert record_dispatch(database, "request", DATASET, [key])
+    assert not record_dispatch(database, "worker", DATASET, [key], process=7)
+    assert record_dispatch(database, "worker", DATASET, [key], process=7, taking_over=["request"])
+
+    close_dispatch(database, "request")
+
+    assert row_of_key(database, key)["dispatch"] == "worker"
+    assert [one.process for one in open_dispatches(database)] == [7]
 
 
 def test_a_dispatch_gets_all_its_keys_or_none(database: Database) -> None:

@@ -14,7 +14,7 @@ from dagster_postgres import PostgresEventLogStorage
 from sqlalchemy import event
 
 from kfm_pipelines.dispatch.dispatch import range_tags, register_partitions
-from kfm_pipelines.orchestration.event_log import EventLog
+from kfm_pipelines.orchestration.event_log import EventLog, partition_places
 from kfm_pipelines.orchestration.names import STAGES, asset_key, partitions_of
 from kfm_pipelines_tests.fixtures.runs.dispatch import enqueue
 from kfm_pipelines_tests.fixtures.sites.site import Site
@@ -87,6 +87,18 @@ def test_a_run_over_many_keys_is_created_with_few_statements(
     assert len(statements) < 40
     assert seconds < 5  # 0.3 s on a machine that does nothing else
     assert os.environ["DAGSTER_EVENT_BATCH_SIZE"] == "200"
+
+
+def test_places_of_partitions_are_those_in_the_whole_list(site: Site, instance: dg.DagsterInstance) -> None:
+    """A partition of another dataset, or one that was deleted, leaves no gap; one that is not asked for does."""
+    for number, name in enumerate(("b", "a", "x", "d", "c", "e")):
+        instance.add_dynamic_partitions("usgs_streamflow", [name])
+        instance.add_dynamic_partitions("another", [f"between{number}", "a"])
+    instance.delete_dynamic_partition("usgs_streamflow", "x")
+
+    assert partition_places(instance, "usgs_streamflow", ["a", "d", "e", "new"]) == {"a": 1, "d": 2, "e": 4}
+    assert partition_places(instance, "usgs_streamflow", []) == {}
+    assert register_partitions(instance, site.dataset, ["z", "e", "y"]) == {"e": 1, "y": 2, "z": 3}
 
 
 @pytest.mark.slow
