@@ -9,14 +9,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.burst import burst_through_the_daemon
 from bench.drain_rate import drain_against_bare_loop, drain_at_a_million_rows
 from bench.gates import gates_share, gates_share_of_masked, gates_share_with_suite
 from bench.keys_per_minute import keys_per_minute_batched
 from bench.masking import masking_against_bare_cells, masking_memory
 from bench.measurement import Measurement
 from bench.publishing import publish_cost_as_the_collection_grows
+from bench.recovery import recovery_after_a_kill
 from bench.replaying import a_year_replayed
 from bench.telemetry import telemetry_of_a_run
+from bench.workers import two_workers_against_one
 
 BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     drain_against_bare_loop,
@@ -30,6 +33,9 @@ BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     publish_cost_as_the_collection_grows,
     a_year_replayed,
     telemetry_of_a_run,
+    burst_through_the_daemon,
+    recovery_after_a_kill,
+    two_workers_against_one,
 )
 RESULTS = Path(__file__).parent / "results.json"
 

@@ -25,7 +25,7 @@ def drain_against_bare_loop(folder: Path) -> Measurement:
     with _stack(folder) as services:
         _fill_inbox(services, FEW_ROWS)
         _fill_queue(services, first=0)
-        bare = _rate(lambda: _bare_loop(services))
+        bare = _rate(lambda: bare_loop(services, MESSAGES))
         _fill_queue(services, first=0)
         ours = _rate(lambda: _drain(services))
     return Measurement("drain_against_bare_loop", ours, "messages/s", bare)
@@ -55,10 +55,11 @@ def _rate(emptying: Callable[[], None]) -> float:
     return MESSAGES / (time.monotonic() - started)
 
 
-def _bare_loop(services: Services) -> None:
+def bare_loop(services: Services, count: int) -> None:
+    """Receives and deletes so many messages."""
     sqs, url = sqs_client(), sqs_client().get_queue_url(QueueName=services.queue.name)["QueueUrl"]
     gone = 0
-    while gone < MESSAGES:
+    while gone < count:
         messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
         entries = [{"Id": str(n), "ReceiptHandle": m["ReceiptHandle"]} for n, m in enumerate(messages)]
         sqs.delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from kfm_pipelines.declarations.dataset import Datasets, load_datasets
 from kfm_pipelines.retry_policy import RetryPolicy
 from kfm_pipelines.settings import Settings
 from kfm_pipelines.state.database import Database, is_current, migrate
+from kfm_pipelines.state.liveness import ProcessLock
 from kfm_pipelines.stores import WorkStore, open_store
 from kfm_pipelines.telemetry.process import Telemetry, open_telemetry
 
@@ -39,6 +40,11 @@ class Services:
     @cached_property
     def database(self) -> Database:
         return Database(self.settings.postgres_url)
+
+    @cached_property
+    def process_lock(self) -> ProcessLock:
+        """Shows others that this process is alive, from the first use on."""
+        return ProcessLock(self.database)
 
     @cached_property
     def telemetry(self) -> Telemetry:
@@ -83,6 +89,8 @@ class Services:
         return loaded
 
     def close(self) -> None:
+        if "process_lock" in self.__dict__:
+            self.process_lock.close()
         self.database.close()
         if "telemetry" in self.__dict__:
             self.telemetry.close()

@@ -16,7 +16,7 @@ from kfm_pipelines.console.output import console, format_count, json_option, pro
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.dispatch.tables import open_dispatches
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.local.dagster import serve_dagster
+from kfm_pipelines.local.dagster import serve_recovered
 from kfm_pipelines.local.process import is_running
 from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.operations.status.tables import keys_in_progress, queue_totals, revisions_of
@@ -78,7 +78,7 @@ def _serve_dagster_if_needed(services: Services, as_json: bool) -> Iterator[None
         yield
         return
     _display_note("starting Dagster's UI and daemon", as_json)
-    with serve_dagster(home, os.environ):
+    with serve_recovered(services):
         yield
 
 

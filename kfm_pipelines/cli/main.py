@@ -60,7 +60,7 @@ def kfm(context: click.Context) -> None:
     Without KFM_POSTGRES_URL and AWS_ENDPOINT_URL a command uses the embedded stack in .kfm: the one that `kfm up` runs,
     or its own while it runs.
     """
-    context.obj = Session(open_services, use_running_stack, _definitions, _chores)
+    context.obj = Session(open_services, use_running_stack, _definitions, _chores, _quiet_libraries)
 
 
 for command in (

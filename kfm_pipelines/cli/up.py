@@ -1,6 +1,5 @@
 """`kfm up`: runs everything until Ctrl-C."""
 
-import os
 from collections.abc import Mapping
 
 import click
@@ -8,7 +7,7 @@ import click
 from kfm_pipelines.console.output import console, json_option, respond
 from kfm_pipelines.console.session import open_services, stop_on_signal
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.local.dagster import serve_dagster
+from kfm_pipelines.local.dagster import serve_recovered
 
 
 @click.command()
@@ -24,7 +23,7 @@ def up(port: int | None, as_json: bool) -> None:
         serve_metrics(
             services.settings.telemetry_folder, services.settings.metrics_port or DEFAULT_PORT, or_any_free_port=True
         ) as metrics,
-        serve_dagster(services.settings.home, os.environ, port) as server,
+        serve_recovered(services, port) as server,
     ):
         home = str(services.settings.home)
         places = {"ui": server.url, "metrics": metrics, "store": services.store.url, "home": home}

@@ -25,6 +25,7 @@ class Session:
     use_running_stack: Callable[[], None]  # if there is one and the environment names no other
     definitions: "Callable[[Path], dg.Definitions]"
     chores: Callable[[], Any]
+    quiet_libraries: Callable[[], None]
 
 
 def current_session() -> Session:

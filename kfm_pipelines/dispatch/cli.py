@@ -48,26 +48,33 @@ def drain(once: bool, as_json: bool) -> None:
 
 @click.command()
 @once_option
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 64), help="Number of processes.")
 @json_option
-def work(once: bool, as_json: bool) -> None:
-    """Drain the queues and run due keys in this process."""
+def work(once: bool, workers: int, as_json: bool) -> None:
+    """Drain the queues and run due keys in this process, or in several."""
     from kfm_pipelines.dispatch.worker import WorkSummary
     from kfm_pipelines.dispatch.worker import work as run_worker
+    from kfm_pipelines.dispatch.workers import work_together
 
     with (
         open_services() as services,
         _serve_metrics(services, once),
         progress("keys done", None, quiet=as_json or not once) as show,
     ):
+        worked = WorkSummary()
 
-        def on_progress(worked: WorkSummary) -> None:
+        def on_progress(done: WorkSummary) -> None:
+            worked.add(done)
             show(len(worked.outcomes))
             if not once:
                 stderr_console.print("; ".join([_format_summary(worked.counts()), *worked.problems]), markup=False)
 
         session = current_session()
-        definitions = session.definitions(services.settings.resources)
-        worked = run_worker(services, definitions, session.chores(), once=once, on_progress=on_progress)
+        if workers > 1:
+            work_together(session, workers, once=once, on_progress=on_progress)
+        else:
+            definitions = session.definitions(services.settings.resources)
+            run_worker(services, definitions, session.chores(), once=once, on_progress=on_progress)
         counts = worked.counts()
         stopped = [(killed, keys) for killed, keys in kill_switch.killed_with_due_keys(services.database) if keys]
         waiting = {"killed": {killed.dataset: keys for killed, keys in stopped}} if stopped else {}

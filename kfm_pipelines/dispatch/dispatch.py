@@ -3,7 +3,9 @@
 Nothing is requested for a killed dataset; its keys stay due.
 """
 
-from collections.abc import Callable, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -11,21 +13,27 @@ import dagster as dg
 
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.dispatch import tables
-from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, FairScheduler, PlannedRun, RunCapacity, plan_runs
+from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, FairScheduler, PlannedRun, RunCapacity, plan_runs, share_of
 from kfm_pipelines.inbox.drain import DrainResult
 from kfm_pipelines.orchestration import dagster_internals as internals
+from kfm_pipelines.orchestration.event_log import partition_places
+from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import STAGES, asset_key, group_of, limit_tags, pool_of
 from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.assets.assets import emit_run_abort_if_stopped
 from kfm_pipelines.stages.trigger import EVENT_RUN_TAGS
 from kfm_pipelines.state import kill_switch
+from kfm_pipelines.state.liveness import MISSING_SECONDS, live_processes, look_at_runs
 from kfm_pipelines.state.wal import Outcome, last_entries_of_run
 
 # Dagster creates the runs of a tick right after it; a request still unknown after this long was lost with its tick.
 LOST_AFTER_SECONDS = 60
-# Long enough for a slow start before the first claim and for the last events after the last key.
-SILENT_AFTER = timedelta(minutes=5)
+WAITING = (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.QUEUED)
+# A run whose process has not begun after this long never will; a slow start is much shorter.
+START_SECONDS = 120
+# A run without a live lease this long after the last one expired has stopped, even if its process exists.
+STALLED_SECONDS = 5
 
 
 Chore = Callable[[Services], Sequence[str]]  # returns problems
@@ -59,17 +67,37 @@ class RunRequests:
     stopped: tuple[tuple[kill_switch.KilledDataset, int], ...] = ()
 
 
-def dispatch(instance: dg.DagsterInstance, services: Services) -> RunRequests:
+@dataclass(frozen=True, slots=True)
+class OpenDispatch:
+    """A dispatch that is not closed, and its run if Dagster has created it."""
+
+    dispatch: tables.Dispatch
+    run: dg.DagsterRun | None
+
+    @property
+    def is_lost(self) -> bool:
+        return self.run is None and self.dispatch.process is None and self.dispatch.age_seconds > LOST_AFTER_SECONDS
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a daemon was asked for its run and has not started it."""
+        return self.dispatch.process is None and (self.run is None or self.run.status in WAITING)
+
+
+def dispatch(instance: dg.DagsterInstance, services: Services, *, deadline: float = math.inf) -> RunRequests:
+    """Requests runs over due keys until the monotonic clock reaches the deadline; the next tick goes on."""
     configure_serial_pools(instance, services.datasets)
-    still_open = _drop_killed(instance, services, close_finished_dispatches(instance, services))
-    lost = [one for one in still_open if one.dataset in services.datasets and _is_lost(instance, one)]
+    still_open = _drop_killed(services, close_finished_dispatches(instance, services))
+    lost = [one.dispatch for one in still_open if one.is_lost and one.dispatch.dataset in services.datasets]
     requests = [_build_request(services, one.dataset, one.keys, one.run_key) for one in lost]
     capacity = RunCapacity(services.datasets, services.settings.runs_in_flight)
     for one in still_open:
-        capacity.reserve(one.dataset, one.keys)
-    waiting = plan_due_runs(instance, services, limit=services.settings.batch_size * max(capacity.slots, 1))
+        capacity.reserve(one.dispatch.dataset, one.dispatch.keys, slots=1 if one.dispatch.process is None else 0)
     scheduler = FairScheduler(tables.recent_dispatches(services.database, HISTORY_LENGTH))
+    waiting = plan_due_runs(instance, services, scheduler, slots=capacity.slots, deadline=deadline)
     while run := scheduler.choose_next(run for run in waiting if capacity.fits(run)):
+        if time.monotonic() > deadline:
+            break
         waiting.remove(run)
         if tables.record_dispatch(services.database, run.run_key, run.dataset, run.names):
             capacity.reserve(run.dataset, run.names)
@@ -88,26 +116,32 @@ def configure_serial_pools(instance: dg.DagsterInstance, datasets: Datasets) -> 
         instance.event_log_storage.set_concurrency_slots(pool, 1)
 
 
-def close_finished_dispatches(instance: dg.DagsterInstance, services: Services) -> list[tables.Dispatch]:
-    """Closes every dispatch whose run has ended; returns those that are still open."""
+def close_finished_dispatches(instance: dg.DagsterInstance, services: Services) -> list[OpenDispatch]:
+    """Closes every dispatch whose run has ended, and releases the keys of stopped runs; returns what is still open."""
+    open_dispatches = tables.open_dispatches(services.database)
+    runs = _find_runs(instance, [one.run_key for one in open_dispatches])
+    alive = live_processes(services.database)
     still_open = []
-    for one in tables.open_dispatches(services.database):
-        run = _find_run(instance, one.run_key)
+    for one in open_dispatches:
+        run = runs.get(one.run_key)
         if run is not None and run.is_finished:
             _close_finished(instance, services, one, run)
+        elif run is None and one.process not in (None, *alive) and one.age_seconds > MISSING_SECONDS:
+            tables.close_dispatch(services.database, one.run_key)  # its worker died before it began the run
         else:
-            still_open.append(one)
+            still_open.append(OpenDispatch(one, run))
+    started = {one.dispatch.run_key: one.run.run_id for one in still_open if one.run}
+    if started:
+        tables.release_stalled(services.database, started, services.settings.lease_seconds + STALLED_SECONDS)
     return still_open
 
 
-def _drop_killed(
-    instance: dg.DagsterInstance, services: Services, still_open: Sequence[tables.Dispatch]
-) -> list[tables.Dispatch]:
+def _drop_killed(services: Services, still_open: Sequence[OpenDispatch]) -> list[OpenDispatch]:
     """Closes lost requests of killed datasets instead of repeating them, because they would occupy slots."""
     stopped = kill_switch.killed_datasets(services.database)
-    lost = [one for one in still_open if one.dataset in stopped and _is_lost(instance, one)]
+    lost = [one for one in still_open if one.dispatch.dataset in stopped and one.is_lost]
     for one in lost:
-        tables.close_dispatch(services.database, one.run_key)
+        tables.close_dispatch(services.database, one.dispatch.run_key)
     return [one for one in still_open if one not in lost]
 
 
@@ -143,16 +177,32 @@ def report_published(
     return unreported
 
 
-def reap(instance: dg.DagsterInstance, services: Services) -> None:
-    """Fails every run that has long been in progress, holds no key and writes nothing: its process is gone, which
-    Dagster's local launcher cannot detect, and it would keep its slot for ever."""
-    filters = dg.RunsFilter(
-        statuses=[dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED],
-        updated_before=datetime.now(UTC) - SILENT_AFTER,
-    )
-    for run in instance.get_runs(filters, limit=100):
-        if _is_ours(run, services) and tables.is_silent(services.database, run.run_id, SILENT_AFTER.total_seconds()):
-            instance.report_run_failed(run, "The process of this run is gone; another run takes over its keys.")
+def reap(instance: dg.DagsterInstance, services: Services, *, at_once: bool = False) -> None:
+    """Fails every run whose process is dead or never began, which Dagster's local launcher cannot detect: the run would
+    keep its slot for ever. `at_once` is for a start, when no process of an earlier Dagster can still be starting."""
+    statuses = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
+    records = instance.get_run_records(dg.RunsFilter(statuses=statuses))
+    ours = [record for record in records if _is_ours(record.dagster_run, services)]
+    if not ours:
+        return
+    run_ids = [record.dagster_run.run_id for record in ours]
+    dead = look_at_runs(services.database, run_ids, 0 if at_once else MISSING_SECONDS)
+    starting_since = datetime.now(UTC) - timedelta(seconds=0 if at_once else START_SECONDS)
+    for record in ours:
+        if dead.get(record.dagster_run.run_id, record.update_timestamp < starting_since):
+            instance.report_run_failed(
+                record.dagster_run, "The process of this run is gone; another run takes over its keys."
+            )
+
+
+def recover(services: Services) -> None:
+    """Fails the runs that an earlier Dagster left behind and closes its dispatches, so that work goes on at once. Only
+    for when no other Dagster can be running on this database."""
+    with open_instance() as instance:
+        reap(instance, services, at_once=True)
+        for one in close_finished_dispatches(instance, services):
+            if one.run is None and one.dispatch.process is None:
+                tables.close_dispatch(services.database, one.dispatch.run_key)
 
 
 def _is_ours(run: dg.DagsterRun, services: Services) -> bool:
@@ -171,33 +221,42 @@ def postpone_keys(services: Services, dataset: str, run_id: str, keys: Sequence[
 
 
 def plan_due_runs(
-    instance: dg.DagsterInstance, services: Services, *, limit: int, also_dispatched: bool = False
+    instance: dg.DagsterInstance,
+    services: Services,
+    scheduler: FairScheduler,
+    *,
+    slots: int,
+    deadline: float = math.inf,
+    taking_over: Sequence[str] = (),
 ) -> list[PlannedRun]:
-    """Returns the runs over all due keys; those of each dataset in order."""
+    """Returns the runs over all due keys, sized for so many free slots; those of each dataset in order. Datasets that
+    are not reached before the deadline come first the next time."""
     runs: list[PlannedRun] = []
     stopped = kill_switch.killed_datasets(services.database)
-    for dataset in services.datasets.values():
-        if dataset.dataset in stopped:
+    batch_size = services.settings.batch_size
+    for dataset in scheduler.sort_datasets(services.datasets.values()):
+        if dataset.dataset in stopped or time.monotonic() > deadline:
             continue
         prefixes = [one.prefix for one in dataset.concurrency.limits]
-        due = tables.due_keys(
-            services.database, dataset.dataset, limit, prefixes=prefixes, also_dispatched=also_dispatched
-        )
+        limit = batch_size * max(slots, 1)
+        due = tables.due_keys(services.database, dataset.dataset, limit, prefixes=prefixes, taking_over=taking_over)
         if due:
-            partitions = register_partitions(instance, dataset, [key.key for key in due])
-            runs += plan_runs(dataset.dataset, due, partitions, services.settings.batch_size, dataset.concurrency)
+            places = register_partitions(instance, dataset, [key.key for key in due])
+            share = share_of(len(due), slots, batch_size)
+            runs += plan_runs(dataset.dataset, due, places, share, dataset.concurrency)
     return runs
 
 
-def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, keys: Sequence[str]) -> list[str]:
-    """Makes every key a partition; new ones sorted and in one statement, so that they are contiguous."""
+def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, keys: Sequence[str]) -> Mapping[str, int]:
+    """Makes every key a partition; new ones sorted and in one statement, so that they are contiguous. Returns the place
+    of each among all partitions."""
     name = group_of(dataset)
-    known = instance.get_dynamic_partitions(name)
-    new = sorted(set(keys) - set(known))
-    if new:
-        instance.add_dynamic_partitions(name, new)
-        known = instance.get_dynamic_partitions(name)
-    return list(known)
+    places = partition_places(instance, name, keys)
+    new = sorted(set(keys) - places.keys())
+    if not new:
+        return places
+    instance.add_dynamic_partitions(name, new)
+    return partition_places(instance, name, keys)
 
 
 def build_retry_delay(services: Services) -> tables.RetryDelay:
@@ -221,10 +280,8 @@ def _build_request(services: Services, dataset_name: str, keys: Sequence[str], r
     return dg.RunRequest(run_key, job_name=group_of(dataset), tags={**tags, **range_tags(keys)})
 
 
-def _is_lost(instance: dg.DagsterInstance, dispatched: tables.Dispatch) -> bool:
-    return dispatched.age_seconds > LOST_AFTER_SECONDS and _find_run(instance, dispatched.run_key) is None
-
-
-def _find_run(instance: dg.DagsterInstance, run_key: str) -> dg.DagsterRun | None:
-    runs = instance.get_runs(dg.RunsFilter(tags={internals.RUN_KEY_TAG: run_key}), limit=1)
-    return runs[0] if runs else None
+def _find_runs(instance: dg.DagsterInstance, run_keys: Sequence[str]) -> dict[str, dg.DagsterRun]:
+    if not run_keys:
+        return {}
+    runs = instance.get_runs(dg.RunsFilter(tags={internals.RUN_KEY_TAG: list(run_keys)}))
+    return {run.tags[internals.RUN_KEY_TAG]: run for run in runs}

@@ -5,6 +5,7 @@ requesting runs that could only wait there in place of runs that could start.
 """
 
 import hashlib
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ ALONE_AFTER_ATTEMPTS = 3
 NON_URGENT_INTERVAL = 4
 # How many dispatches are remembered: enough for each of many datasets to appear.
 HISTORY_LENGTH = 200
+
+# A run over fewer keys costs more for its start than for them.
+MIN_SHARE = 20
 
 LimitKey = tuple[str, str]  # ("pool", its name), or the name and value of a tag
 
@@ -54,33 +58,38 @@ class PlannedRun:
         return any(key.urgent for key in self.keys)
 
 
+def share_of(due: int, slots: int, batch_size: int) -> int:
+    """Returns how many of the due keys a run takes, so that every free slot gets a share, but no tiny one."""
+    return min(batch_size, max(MIN_SHARE, math.ceil(due / max(slots, 1))))
+
+
 def plan_runs(
-    dataset: str, due: Sequence[DueKey], partitions: Sequence[str], batch_size: int, concurrency: Concurrency
+    dataset: str, due: Sequence[DueKey], places: Mapping[str, int], batch_size: int, concurrency: Concurrency
 ) -> list[PlannedRun]:
-    """Returns the fewest runs of at most `batch_size` keys, starting with the run of the first due key.
+    """Returns the fewest runs of at most `batch_size` keys, starting with the run of the first due key. `places` are
+    those of the partitions.
 
     Urgent keys share no run with others: they would wait for them, and the others would count as urgent. Nor do keys
     under different limits, because a run counts towards only one.
     """
-    position = {name: place for place, name in enumerate(partitions)}
     rank = {key.key: place for place, key in enumerate(due)}
     alike: dict[object, list[DueKey]] = defaultdict(list)
     for key in due:
         limit = concurrency.limit_of(key.key)
         alone = key.key if key.attempts >= ALONE_AFTER_ATTEMPTS else None
         alike[alone, key.urgent, limit.prefix if limit else None].append(key)
-    ranges = [keys for group in alike.values() for keys in _contiguous_ranges(group, position, batch_size)]
+    ranges = [keys for group in alike.values() for keys in _contiguous_ranges(group, places, batch_size)]
     runs = [PlannedRun(dataset, keys) for keys in ranges]
     return sorted(runs, key=lambda run: min(rank[name] for name in run.names))
 
 
 def _contiguous_ranges(
-    keys: Iterable[DueKey], position: Mapping[str, int], batch_size: int
+    keys: Iterable[DueKey], places: Mapping[str, int], batch_size: int
 ) -> Iterable[tuple[DueKey, ...]]:
-    ordered = sorted(keys, key=lambda key: position[key.key])
+    ordered = sorted(keys, key=lambda key: places[key.key])
     current = ordered[:1]
     for before, key in pairwise(ordered):
-        if position[key.key] != position[before.key] + 1 or len(current) == batch_size:
+        if places[key.key] != places[before.key] + 1 or len(current) == batch_size:
             yield tuple(current)
             current = []
         current.append(key)
@@ -108,9 +117,10 @@ class RunCapacity:
         limits = _limits(self._datasets[run.dataset], run.names)
         return self.slots > 0 and all(self._in_use[limit] < at_most for limit, at_most in limits.items())
 
-    def reserve(self, dataset: str, keys: Sequence[str]) -> None:
-        """Takes a slot for a run over these keys. A dataset that is no longer declared has no limits."""
-        self.slots -= 1
+    def reserve(self, dataset: str, keys: Sequence[str], *, slots: int = 1) -> None:
+        """Takes a slot for a run over these keys; a worker's run needs none. A dataset that is no longer declared has
+        no limits."""
+        self.slots -= slots
         if dataset in self._datasets:
             self._in_use.update(_limits(self._datasets[dataset], keys).keys())
 
@@ -152,6 +162,11 @@ class FairScheduler:
 
     def record_run(self, run: PlannedRun) -> None:
         self._history.appendleft(RecentDispatch(run.dataset, run.urgent))
+
+    def sort_datasets(self, datasets: Iterable[Dataset]) -> list[Dataset]:
+        """Puts first the dataset whose last run is oldest, so that the first ones cannot use up every tick."""
+        names = [one.dataset for one in self._history]
+        return sorted(datasets, key=lambda one: -names.index(one.dataset) if one.dataset in names else -len(names))
 
     def _dispatches_since(self, run: PlannedRun) -> int:
         """Returns how long ago its dataset had a run of this kind."""

@@ -1,5 +1,6 @@
 """The ingest sensor. A tick records messages, deletes them, then requests runs; it may stop between any two steps."""
 
+import time
 from collections.abc import Sequence
 
 import dagster as dg
@@ -17,8 +18,11 @@ from kfm_pipelines.watermarks.late import tick_watermarks
 from kfm_pipelines.watermarks.late_lane import count_held_by_dataset
 from kfm_pipelines.watermarks.queries import read_watermarks
 
-# Dagster drops the result of a tick after 60 s; stay far below.
-DRAIN_SECONDS = 12.0
+# Dagster drops the result of a tick after 60 s, and messages wait for its end. Requesting runs stops early enough for
+# what has begun by then.
+TICK_SECONDS = 20.0
+DRAIN_SECONDS = 8.0
+DISPATCH_UNTIL_SECONDS = 15.0
 
 
 def ingest_sensor(jobs: Sequence[UnresolvedAssetJobDefinition], chores: Chores) -> dg.SensorDefinition:
@@ -36,12 +40,13 @@ def ingest_sensor(jobs: Sequence[UnresolvedAssetJobDefinition], chores: Chores) 
 
 def tick(instance: dg.DagsterInstance, services: Services, chores: Chores) -> dg.SensorResult:
     """Keys that are already recorded do not wait for a queue that is unavailable."""
+    deadline = time.monotonic() + DISPATCH_UNTIL_SECONDS
     try:
         drained = "; ".join([_drain_queues(services, chores), *chores.run_always(services)])
         tick_watermarks(services.database, services.datasets)
         drained = "; ".join([drained, *_format_watermarks(services.database)])
         reap(instance, services)
-        requests = dispatch(instance, services)
+        requests = dispatch(instance, services, deadline=deadline)
         if requests.runs:
             return dg.SensorResult(run_requests=list(requests.runs))
         return dg.SensorResult(skip_reason=_format_skip_reason(drained, requests))

@@ -4,7 +4,7 @@ A dispatch is committed before its run is requested. A lost request is repeated 
 accepts only once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kfm_pipelines.state.database import Database
@@ -41,6 +41,7 @@ class Dispatch:
     dataset: str
     keys: tuple[str, ...]
     age_seconds: float
+    process: int | None = None  # of the worker that executes it; None when the daemon is asked to
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,9 @@ class RecentDispatch:
 
 
 def due_keys(
-    database: Database, dataset: str, limit: int, *, prefixes: Sequence[str] = (), also_dispatched: bool = False
+    database: Database, dataset: str, limit: int, *, prefixes: Sequence[str] = (), taking_over: Sequence[str] = ()
 ) -> list[DueKey]:
-    """Returns due keys that no run holds, in order; with `also_dispatched`, also those with a requested run.
+    """Returns due keys that no run holds and no dispatch binds, except those in `taking_over`, in order.
 
     At most `limit` urgent keys and `limit` others for each prefix, so that a flood of one kind does not hide the rest.
     Due times are rounded to the minute and the oldest window of a minute goes first, because messages arrive in any
@@ -70,7 +71,7 @@ def due_keys(
                        date_trunc('minute', coalesce(due_at, lease_until) + make_interval(
                            secs => CASE priority WHEN %(low)s THEN %(low_waits)s ELSE 0 END)) AS turn
                 FROM kfm.keys
-                WHERE dataset = %(dataset)s AND (dispatch IS NULL OR %(also_dispatched)s)
+                WHERE dataset = %(dataset)s AND (dispatch IS NULL OR dispatch = ANY(%(taking_over)s))
                   AND key IN (SELECT key FROM kfm.keys WHERE due_at <= clock_timestamp()
                               UNION SELECT key FROM kfm.keys WHERE lease_until < clock_timestamp())
                   AND (owner IS NULL OR lease_until < clock_timestamp())
@@ -83,7 +84,7 @@ def due_keys(
             "dataset": dataset,
             "limit": limit,
             "prefixes": list(prefixes),
-            "also_dispatched": also_dispatched,
+            "taking_over": list(taking_over),
             "high": HIGH,
             "low": LOW,
             "low_waits": LOW_WAITS_SECONDS,
@@ -108,24 +109,33 @@ def seconds_until_due(database: Database, datasets: Iterable[str]) -> float | No
     return None if seconds is None else max(0.0, seconds)
 
 
-def record_dispatch(database: Database, run_key: str, dataset: str, keys: Sequence[str]) -> bool:
-    """Binds the keys to a run about to be requested; returns False when one of them or the run key is already taken.
-    Dagster would silently drop a second request with the same key, and its keys would wait for ever."""
+def record_dispatch(
+    database: Database,
+    run_key: str,
+    dataset: str,
+    keys: Sequence[str],
+    *,
+    process: int | None = None,
+    taking_over: Sequence[str] = (),
+) -> bool:
+    """Binds the keys to a run about to be requested, or executed by the worker with this process number; returns False
+    when one of them or the run key is already taken. Dagster would silently drop a second request with the same key,
+    and its keys would wait for ever."""
     with database.transaction() as connection:
         new = connection.execute(
             """
-            INSERT INTO kfm.dispatches (run_key, dataset, keys, priority)
-            SELECT %(run_key)s, %(dataset)s, %(keys)s, coalesce(max(priority), %(lowest)s)
+            INSERT INTO kfm.dispatches (run_key, dataset, keys, priority, process)
+            SELECT %(run_key)s, %(dataset)s, %(keys)s, coalesce(max(priority), %(lowest)s), %(process)s
             FROM kfm.keys WHERE key = ANY(%(keys)s)
             ON CONFLICT DO NOTHING
             """,
-            {"run_key": run_key, "dataset": dataset, "keys": list(keys), "lowest": LOW},
+            {"run_key": run_key, "dataset": dataset, "keys": list(keys), "lowest": LOW, "process": process},
         ).rowcount
         connection.execute(LOCK_NAMED, {"keys": list(keys)})
         bound = connection.execute(
             "UPDATE kfm.keys SET dispatch = %(run_key)s, dispatches = dispatches + 1 "
-            "WHERE key = ANY(%(keys)s) AND dispatch IS NULL",
-            {"run_key": run_key, "keys": list(keys)},
+            "WHERE key = ANY(%(keys)s) AND (dispatch IS NULL OR dispatch = ANY(%(taking_over)s))",
+            {"run_key": run_key, "keys": list(keys), "taking_over": list(taking_over)},
         ).rowcount
         won = new == 1 and bound == len(keys)
         if not won:
@@ -144,11 +154,11 @@ def recent_dispatches(database: Database, limit: int) -> list[RecentDispatch]:
 def open_dispatches(database: Database) -> list[Dispatch]:
     rows = database.fetch(
         """
-        SELECT run_key, dataset, keys, extract(epoch FROM clock_timestamp() - requested_at)::float AS age
+        SELECT run_key, dataset, keys, extract(epoch FROM clock_timestamp() - requested_at)::float AS age, process
         FROM kfm.dispatches WHERE closed_at IS NULL ORDER BY requested_at
         """
     )
-    return [Dispatch(row["run_key"], row["dataset"], tuple(row["keys"]), row["age"]) for row in rows]
+    return [Dispatch(r["run_key"], r["dataset"], tuple(r["keys"]), r["age"], r["process"]) for r in rows]
 
 
 def close_dispatch(database: Database, run_key: str) -> None:
@@ -161,6 +171,23 @@ def close_dispatch(database: Database, run_key: str) -> None:
             "SELECT FROM kfm.keys WHERE dispatch = %(run_key)s ORDER BY key FOR NO KEY UPDATE", {"run_key": run_key}
         )
         connection.execute("UPDATE kfm.keys SET dispatch = NULL WHERE dispatch = %(run_key)s", {"run_key": run_key})
+
+
+def release_stalled(database: Database, runs: Mapping[str, str], seconds: float) -> int:
+    """Releases the keys of dispatches, given with their run ids, whose run began so many seconds ago and holds no live
+    lease: its process has stopped without ending. The dispatch itself stays open, like the run."""
+    return database.execute(
+        """
+        UPDATE kfm.keys SET dispatch = NULL WHERE key IN (
+            SELECT key FROM kfm.keys WHERE dispatch IN (
+                SELECT r.run_key FROM unnest(%(run_keys)s::text[], %(run_ids)s::text[]) AS r (run_key, run_id)
+                JOIN kfm.run_processes p USING (run_id)
+                WHERE p.begun_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+                  AND NOT EXISTS (SELECT FROM kfm.keys WHERE owner = r.run_id AND lease_until > clock_timestamp()))
+            ORDER BY key FOR NO KEY UPDATE SKIP LOCKED)
+        """,
+        {"run_keys": list(runs), "run_ids": list(runs.values()), "seconds": seconds},
+    )
 
 
 def void_claims(database: Database, owner: str, retry_delay: RetryDelay) -> int:
@@ -202,18 +229,3 @@ def postpone_untouched(database: Database, run_id: str, keys: Sequence[str], ret
                 "run_id": run_id,
             },
         ).rowcount
-
-
-def is_silent(database: Database, run_id: str, seconds: float) -> bool:
-    """Returns whether a run holds no live lease and wrote no WAL entry or comparison in the last `seconds`."""
-    rows = database.fetch(
-        """
-        SELECT 1 WHERE EXISTS (SELECT FROM kfm.keys WHERE owner = %(run_id)s AND lease_until > clock_timestamp())
-            OR EXISTS (SELECT FROM kfm.wal WHERE run_id = %(run_id)s
-                       AND at > clock_timestamp() - make_interval(secs => %(seconds)s))
-            OR EXISTS (SELECT FROM kfm.comparisons WHERE run_id = %(run_id)s
-                       AND at > clock_timestamp() - make_interval(secs => %(seconds)s))
-        """,
-        {"run_id": run_id, "seconds": seconds},
-    )
-    return not rows

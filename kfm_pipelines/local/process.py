@@ -122,6 +122,11 @@ def is_running(home: Path, name: str) -> bool:
         os.close(descriptor)
 
 
+def await_end(home: Path, name: str) -> None:
+    """Waits until no child of that name runs in this home; raises ServiceUnavailable when one keeps running."""
+    os.close(_lock_instance(home, name))
+
+
 def try_lock(descriptor: int) -> bool:
     """Returns whether this process now has the lock on the file."""
     try:

@@ -1,7 +1,7 @@
-"""The only module that uses private names of Dagster. Its test pins the version they were checked with.
+"""The only module that uses private names of Dagster, besides `event_log`. Its test pins the version of both.
 
 There is no public equivalent: run tags have no constants, backfills cannot be created from Python, storages cannot be
-told to keep connections or schema lookups, a code server cannot be told how to start runs, and
+told to keep connections, a code server cannot be told how to start runs, and
 `context.add_asset_metadata` reads all partitions of the dataset for every key (44 ms a key with 200 partitions).
 """
 
@@ -9,7 +9,7 @@ import atexit
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from typing import Any
@@ -42,7 +42,6 @@ __all__ = [
     "UnresolvedAssetJobDefinition",
     "are_daemons_healthy",
     "attach_partition_metadata",
-    "cache_schema_lookups",
     "fork_runs",
     "get_current_timestamp",
     "storage_engines",
@@ -85,25 +84,6 @@ class _RunProcess(ForkServerProcess):
             super().run()
         finally:
             atexit._run_exitfuncs()
-
-
-def cache_schema_lookups(storage: object) -> None:
-    """Remembers which tables and columns the storage has found; a missing one is looked up again."""
-    for method in ("has_table", "_has_asset_key_col_on_connection"):
-        if look_up := getattr(storage, method, None):
-            setattr(storage, method, _remember_found(look_up))
-
-
-def _remember_found(look_up: Callable[..., bool]) -> Callable[..., bool]:
-    found: set[str] = set()
-
-    def remembered(*arguments: Any) -> bool:
-        name = arguments[-1]
-        if name not in found and look_up(*arguments):
-            found.add(name)
-        return name in found
-
-    return remembered
 
 
 def storage_engines(instance: dg.DagsterInstance) -> list[Any]:

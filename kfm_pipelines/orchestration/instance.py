@@ -1,7 +1,7 @@
 """Dagster's instance for a process that executes runs itself; it keeps its connections to Postgres open.
 
 By itself Dagster opens a connection for every statement, some 300 in a run of a few keys, which costs Postgres more
-than the statements. A quarter of them ask whether a table or column exists.
+than the statements.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import event, exc
 
-from kfm_pipelines.orchestration.dagster_internals import cache_schema_lookups, storage_engines
+from kfm_pipelines.orchestration.dagster_internals import storage_engines
 from kfm_pipelines.state.database import may_have_died
 
 POOL_RECYCLE_SECONDS = 300
@@ -24,7 +24,6 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
         instance.optimize_for_webserver(
             statement_timeout=0, pool_recycle=POOL_RECYCLE_SECONDS, max_overflow=MAX_OVERFLOW
         )
-        cache_schema_lookups(instance.event_log_storage)
         engines = storage_engines(instance)
         for engine in engines:
             event.listen(engine, "checkout", _check_connection)

@@ -24,6 +24,9 @@ Row = dict[str, Any]
 LOCK_SECONDS = 5
 CONNECTION_SECONDS = 15
 IDLE_IN_TRANSACTION_SECONDS = 120
+# For session locks: each side must notice within seconds that the host of the other is gone.
+_PROBES: dict[str, Any] = {"keepalives_idle": 3, "keepalives_interval": 2, "keepalives_count": 3}
+_UNANSWERED_MILLISECONDS = 9000
 
 
 class TransitionIllegal(Terminal):
@@ -42,18 +45,8 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Commits at the end of the block, rolls back on any exception."""
-        import psycopg
-        from psycopg_pool import PoolTimeout
-
-        try:
-            with self._open_pool().connection() as connection:
-                yield connection
-        except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
-            raise ServiceUnavailable(f"Postgres does not answer: {_first_line(error)}") from error
-        except psycopg.Error as error:
-            own = {"KF001": Fenced, "KF002": TransitionIllegal}.get(error.sqlstate or "")
-            reason = _first_line(error)
-            raise (own(reason) if own else Terminal(f"Postgres refused: {reason}")) from error
+        with translated_errors(), self._open_pool().connection() as connection:
+            yield connection
 
     def fetch(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
         with self.transaction() as connection:
@@ -62,6 +55,24 @@ class Database:
     def execute(self, statement: str, parameters: Mapping[str, object] | None = None) -> int:
         with self.transaction() as connection:
             return connection.execute(statement.encode(), parameters).rowcount
+
+    def connect(self) -> Connection:
+        """Opens a connection outside the pool, for locks that last as long as it does."""
+        import psycopg
+        from psycopg.rows import dict_row
+
+        options = " ".join(f"-c tcp_{name}={value}" for name, value in _PROBES.items())
+        with translated_errors():
+            return psycopg.connect(
+                self._url,
+                autocommit=True,
+                row_factory=dict_row,
+                connect_timeout=5,
+                application_name="kfm lock",
+                tcp_user_timeout=_UNANSWERED_MILLISECONDS,
+                options=f"{options} -c tcp_user_timeout={_UNANSWERED_MILLISECONDS}",
+                **_PROBES,
+            )
 
     def close(self) -> None:
         if self._pool is not None:
@@ -93,6 +104,22 @@ class Database:
                 open=True,
             )
         return self._pool
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raises errors of Postgres as ours."""
+    import psycopg
+    from psycopg_pool import PoolTimeout
+
+    try:
+        yield
+    except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
+        raise ServiceUnavailable(f"Postgres does not answer: {_first_line(error)}") from error
+    except psycopg.Error as error:
+        own = {"KF001": Fenced, "KF002": TransitionIllegal}.get(error.sqlstate or "")
+        reason = _first_line(error)
+        raise (own(reason) if own else Terminal(f"Postgres refused: {reason}")) from error
 
 
 def may_have_died(descriptor: int) -> bool:
@@ -135,7 +162,7 @@ def migrate(postgres_url: str) -> None:
         engine.dispose()
 
 
-HEAD = "0007"
+HEAD = "0008"
 
 
 def is_current(database: Database) -> bool:

@@ -1,7 +1,6 @@
 """What is requested while keys compete for slots, and what happens to the keys of dead runs."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -9,17 +8,19 @@ import pytest
 from dagster._core.storage.tags import RUN_KEY_TAG
 
 from kfm_pipelines.dispatch import dispatch as dispatch_module
-from kfm_pipelines.dispatch.dispatch import close_finished_dispatches, dispatch, reap, report_published
+from kfm_pipelines.dispatch.dispatch import close_finished_dispatches, dispatch, reap, recover, report_published
 from kfm_pipelines.dispatch.tables import close_dispatch, open_dispatches
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import asset_key
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.keys import Claims
+from kfm_pipelines.state.liveness import ProcessLock, record_run
 from kfm_pipelines_tests.fixtures.runs.dispatch import declare, die_holding, due_since, enqueue, make_due
 from kfm_pipelines_tests.fixtures.runs.keys import begin, skip
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
 
+STARTED = dg.DagsterRunStatus.STARTED
 YEAR = "usgs-streamflow:kansas_statewide:none:2025"
 
 
@@ -171,26 +172,54 @@ def test_only_unreported_publications_are_reported(site: Site) -> None:
         assert publish_materializations(instance, site) == before == [site.key()]
 
 
-def test_a_silent_run_of_ours_is_failed_unless_it_still_holds_a_key(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+def statuses(instance: dg.DagsterInstance) -> dict[str, str]:
+    return {run.run_id: run.status.value for run in instance.get_runs()}
+
+
+def test_a_run_of_ours_is_failed_when_its_lock_is_missing_in_two_looks(
+    site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch_module, "SILENT_AFTER", timedelta(seconds=-5))
-    make_due(site, 0)
-    with open_instance() as instance:
-        fates = {
-            add_started_run(instance): "FAILURE",
-            (holding := add_started_run(instance)): "STARTED",
-            add_started_run(instance, "usgs"): "FAILURE",
-            add_started_run(instance, "other"): "STARTED",
-        }
-        site.services.database.execute(
-            "UPDATE kfm.keys SET owner = %(run)s, epoch = 1, lease_until = clock_timestamp() + interval '1 minute'",
-            {"run": holding},
-        )
+    database = site.services.database
+    alive = ProcessLock(database)
+    fates = {
+        (dead := add_started_run(instance)): "FAILURE",
+        (living := add_started_run(instance)): "STARTED",
+        (backfilled := add_started_run(instance, "usgs")): "FAILURE",
+        (foreign := add_started_run(instance, "other")): "STARTED",
+        add_started_run(instance): "STARTED",  # has not begun
+    }
+    for run, process in ((dead, 0), (living, alive.number), (backfilled, 0), (foreign, 0)):
+        record_run(database, run, process)
 
-        reap(instance, site.services)
+    reap(instance, site.services)
+    assert set(statuses(instance).values()) == {"STARTED"}
+    database.execute("UPDATE kfm.run_processes SET missing_since = missing_since - interval '9 s'")
+    reap(instance, site.services)
 
-        assert {run.run_id: run.status.value for run in instance.get_runs()} == fates
+    assert statuses(instance) == fates
+    monkeypatch.setattr(dispatch_module, "START_SECONDS", -5)
+    reap(instance, site.services)
+    assert list(statuses(instance).values()).count("FAILURE") == 3
+    assert statuses(instance)[living] == "STARTED"
+    alive.close()
+
+
+def test_at_a_start_nothing_waits_for_runs_of_an_earlier_dagster(small: Site, instance: dg.DagsterInstance) -> None:
+    keys, services = make_due(small, 0, 5, 9), small.services
+    requests = dispatch(instance, services).runs
+    assert len(requests) == 3
+    alive = ProcessLock(services.database)
+    _lost, *created = [request.run_key or "" for request in requests]
+    runs = [enqueue(small, instance, status=STARTED, tags={RUN_KEY_TAG: run_key}) for run_key in created]
+    record_run(services.database, runs[1], alive.number)
+
+    recover(services)
+
+    assert statuses(instance) == {runs[0]: "FAILURE", runs[1]: "STARTED"}
+    assert [one.run_key for one in open_dispatches(services.database)] == created[1:]
+    rows = small.fetch("SELECT key FROM kfm.keys WHERE dispatch IS NULL ORDER BY key")
+    assert [row["key"] for row in rows] == keys[:2]
+    alive.close()
 
 
 def add_started_run(instance: dg.DagsterInstance, backfilled: str | None = None) -> str:

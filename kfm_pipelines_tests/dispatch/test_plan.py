@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfm_pipelines.declarations import Concurrency, PrefixLimit
-from kfm_pipelines.dispatch.plan import ALONE_AFTER_ATTEMPTS, PlannedRun, plan_runs
+from kfm_pipelines.dispatch.plan import ALONE_AFTER_ATTEMPTS, PlannedRun, plan_runs, share_of
 from kfm_pipelines.dispatch.tables import DueKey
 
 PARTITIONS = [f"p{number:02}" for number in range(30)]
@@ -27,7 +27,8 @@ def due(*names: str, attempts: int = 0, priority: int = 1) -> list[DueKey]:
 
 def planned(keys: list[DueKey], batch_size: int = 200, limits: Sequence[PrefixLimit] = ()) -> list[tuple[str, ...]]:
     concurrency = Concurrency(limits=[*limits])
-    return [run.names for run in plan_runs("usgs/streamflow", keys, PARTITIONS, batch_size, concurrency)]
+    places = {name: place for place, name in enumerate(PARTITIONS)}
+    return [run.names for run in plan_runs("usgs/streamflow", keys, places, batch_size, concurrency)]
 
 
 def test_keys_that_follow_each_other_are_one_run() -> None:
@@ -40,13 +41,22 @@ def test_a_gap_is_a_border() -> None:
 
 def test_the_order_is_that_of_the_partitions_not_of_the_names() -> None:
     keys = due("a", "b", "c")
-    [run] = plan_runs("usgs/streamflow", keys, ["x", "c", "a", "b"], 200, Concurrency())
+    [run] = plan_runs("usgs/streamflow", keys, {"x": 0, "c": 1, "a": 2, "b": 3}, 200, Concurrency())
     assert run.names == ("c", "a", "b")
 
 
 def test_a_run_takes_no_more_than_the_batch_size() -> None:
     runs = planned(due(*PARTITIONS[:7]), batch_size=3)
     assert runs == [tuple(PARTITIONS[0:3]), tuple(PARTITIONS[3:6]), tuple(PARTITIONS[6:7])]
+
+
+@pytest.mark.parametrize(
+    ("keys", "slots", "share"),
+    [(240, 4, 60), (241, 4, 61), (5000, 4, 200), (30, 4, 20), (3, 4, 20), (150, 1, 150), (150, 0, 150), (0, 2, 20)],
+)
+def test_every_free_slot_gets_a_share_but_no_tiny_one(keys: int, slots: int, share: int) -> None:
+    assert share_of(keys, slots, batch_size=200) == share
+    assert share_of(keys, slots, batch_size=1) == 1
 
 
 def test_a_key_that_keeps_failing_goes_alone() -> None:

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kfm_pipelines.declarations.dataset import load_datasets
 from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, NON_URGENT_INTERVAL, FairScheduler, PlannedRun
 from kfm_pipelines.dispatch.tables import HIGH, DueKey, RecentDispatch
+from kfm_pipelines.settings import shipped_path
 
 A, B = "usda/soil", "usgs/streamflow"
 
@@ -66,6 +68,14 @@ def test_datasets_alternate_even_with_one_free_slot_at_a_time(urgent: bool) -> N
     assert order(runs) == [f"{A}0", f"{B}0", f"{A}1", f"{B}1"]
     assert order(runs, [turn(urgent, A)])[0] == f"{B}0"
     assert order(runs, [turn(not urgent, A)])[0] == f"{A}0"
+
+
+def test_the_dataset_whose_last_run_is_oldest_is_planned_first() -> None:
+    """A tick may not have time for all of them."""
+    declared = load_datasets(shipped_path("resources"))
+    first, second, third = declared.values()
+    history = [turn(False, second.dataset), turn(True, first.dataset), turn(True, second.dataset)]
+    assert FairScheduler(history).sort_datasets(declared.values()) == [third, first, second]
 
 
 @dataclass

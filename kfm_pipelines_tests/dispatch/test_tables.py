@@ -1,6 +1,6 @@
 """Which keys are due, in which order, and which run was requested for them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,23 +9,21 @@ from kfm_pipelines.dispatch.tables import (
     RecentDispatch,
     close_dispatch,
     due_keys,
-    is_silent,
     open_dispatches,
     postpone_untouched,
     recent_dispatches,
     record_dispatch,
+    release_stalled,
     seconds_until_due,
     void_claims,
 )
 from kfm_pipelines.errors import ObjectMissing
-from kfm_pipelines.operations.canary.tables import KeyComparison, record_comparison
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.wal import Step
+from kfm_pipelines.state.liveness import record_run
 from kfm_pipelines_tests.fixtures.events.notices import declared
 from kfm_pipelines_tests.fixtures.runs.keys import (
-    advance,
     begin,
     claimed,
     deliver,
@@ -39,8 +37,8 @@ from kfm_pipelines_tests.fixtures.runs.keys import (
 DATASET = "usgs/streamflow"
 
 
-def due(database: Database, *, limit: int = 100, also_dispatched: bool = False) -> list[str]:
-    return [one.key for one in due_keys(database, DATASET, limit, also_dispatched=also_dispatched)]
+def due(database: Database, *, limit: int = 100, taking_over: Sequence[str] = ()) -> list[str]:
+    return [one.key for one in due_keys(database, DATASET, limit, taking_over=taking_over)]
 
 
 def due_ago(database: Database, key: str, **ago: float) -> None:
@@ -174,10 +172,22 @@ def test_a_dispatched_key_is_not_due_for_another_run(database: Database) -> None
     assert record_dispatch(database, "run-key", DATASET, keys[:2])
 
     assert due(database) == keys[2:]
-    assert due(database, also_dispatched=True) == keys
+    assert due(database, taking_over=["run-key"]) == keys
     [one] = open_dispatches(database)
     assert (one.run_key, one.dataset, one.keys) == ("run-key", DATASET, tuple(keys[:2]))
     assert 0 <= one.age_seconds < 30
+
+
+def test_a_worker_takes_over_the_keys_of_a_request(database: Database) -> None:
+    key = known_key(database)
+    assert record_dispatch(database, "request", DATASET, [key])
+    assert not record_dispatch(database, "worker", DATASET, [key], process=7)
+    assert record_dispatch(database, "worker", DATASET, [key], process=7, taking_over=["request"])
+
+    close_dispatch(database, "request")
+
+    assert row_of_key(database, key)["dispatch"] == "worker"
+    assert [one.process for one in open_dispatches(database)] == [7]
 
 
 def test_a_dispatch_gets_all_its_keys_or_none(database: Database) -> None:
@@ -266,22 +276,29 @@ def test_a_failed_run_counts_as_an_attempt_of_its_untouched_keys(database: Datab
     assert [row_of_key(database, key)["attempts"] for key in (untouched, touched, held)] == [1, 0, 1]
 
 
-def test_a_run_is_silent_without_a_live_lease_and_recent_entries(database: Database) -> None:
-    claim = claimed(database, known_key(database), "run-1")
-    assert is_silent(database, "nobody", 60)
-    assert not is_silent(database, "run-1", 60)
+def begun(database: Database, run_id: str, seconds_ago: float) -> None:
+    record_run(database, run_id, process=1)
+    database.execute(
+        "UPDATE kfm.run_processes SET begun_at = clock_timestamp() - make_interval(secs => %(seconds)s)"
+        " WHERE run_id = %(run_id)s",
+        {"run_id": run_id, "seconds": seconds_ago},
+    )
 
-    expire_lease(database, claim.key)
-    assert is_silent(database, "run-1", 60)
 
-    advance(database, claim, Step.BEGIN)
-    assert not is_silent(database, "run-1", 60)
-    assert is_silent(database, "run-1", 0)
+def test_keys_of_a_stopped_run_are_released_but_not_its_dispatch(database: Database) -> None:
+    keys = [known_key(database, hour) for hour in range(3)]
+    assert record_dispatch(database, "run-key", DATASET, keys)
+    begun(database, "run-1", seconds_ago=40)
+    held = claimed(database, keys[0], "run-1")
+    assert release_stalled(database, {"run-key": "run-1"}, 35) == 0
 
-    # A canary holds no key and writes nothing to the log.
-    record_comparison(database, KeyComparison(DATASET, claim.key, "v2", "c" * 64, "a" * 64, True, {}, "run-2"))
-    assert not is_silent(database, "run-2", 60)
-    assert is_silent(database, "run-2", 0)
+    expire_lease(database, held.key)
+    assert release_stalled(database, {"run-key": "run-1"}, 50) == 0  # it has just begun
+    assert release_stalled(database, {"run-key": "run-1"}, 35) == 3  # those it had not yet claimed as well
+
+    assert due(database) == keys
+    assert [one.run_key for one in open_dispatches(database)] == ["run-key"]
+    assert record_dispatch(database, "another", DATASET, keys)
 
 
 def test_a_silent_owner_makes_its_key_due(database: Database) -> None:
