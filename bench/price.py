@@ -1,8 +1,8 @@
 """What a key costs beyond its bare work: CPU of this process a key, against a pipeline without any guarantee.
 
-The bare pipeline receives the same messages, gets the objects, sorts the rows, writes Parquet and a validated STAC Item,
-and deletes the messages. Both publish to the same kind of store. Postgres and the emulator are other processes and do
-not count. Keys of both take turns, so that a machine that slows down slows down both.
+The bare pipeline receives the same messages, gets the objects, sorts the rows, writes Parquet and a validated STAC
+Item, and deletes the messages. Both publish to the same kind of store. Postgres and the emulator are other processes
+and do not count. Keys of both take turns, so that a machine that slows down slows down both.
 """
 
 import hashlib
