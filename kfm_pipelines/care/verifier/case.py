@@ -22,7 +22,7 @@ from kfm_pipelines.care.verifier.evidence import (
 from kfm_pipelines.care.verifier.origins import KINDS, Origins, classes_of, read_origins
 from kfm_pipelines.care.verifier.protected_values import ProtectedPlaces, protected_places, protected_texts
 from kfm_pipelines.care.verifier.search.cells import Cells, read_cells
-from kfm_pipelines.care.verifier.search.distinct import TextColumn, distinct, read_texts
+from kfm_pipelines.care.verifier.search.distinct import EncodedColumn, distinct, encode_column, flatten
 from kfm_pipelines.care.verifier.search.phrases import Phrases
 from kfm_pipelines.care.verifier.types import Flags, Floats, Numbers
 from kfm_pipelines.declarations.dataset import Dataset
@@ -63,7 +63,7 @@ class Case:
     item: Mapping[str, Any]
     documents: tuple[object, ...]
     _floats: dict[str, Floats] = field(default_factory=dict)
-    _texts: dict[str, TextColumn] = field(default_factory=dict)
+    _encoded: dict[str, EncodedColumn] = field(default_factory=dict)
 
     @property
     def k(self) -> int:
@@ -102,7 +102,7 @@ class Case:
 
     @cached_property
     def cells(self) -> Cells:
-        return read_cells(self.texts_of("cell"))
+        return read_cells(self.encoded("cell"))
 
     @cached_property
     def placed(self) -> Flags:
@@ -120,7 +120,7 @@ class Case:
         return tuple(self._build_scopes())
 
     def values(self, name: str, positions: Numbers) -> pa.Array:
-        return _flatten(self.published.column(name).take(_indices(positions)))
+        return flatten(self.published.column(name).take(_indices(positions)))
 
     def floats(self, name: str, positions: Numbers) -> Floats:
         """Returns a published column of numbers, NaN for null."""
@@ -128,13 +128,14 @@ class Case:
             self._floats[name] = self.published.column(name).to_numpy().astype("float64", copy=False)
         return self._floats[name][positions]
 
-    def texts_of(self, name: str) -> TextColumn:
-        if name not in self._texts:
-            self._texts[name] = read_texts(self.published.column(name))
-        return self._texts[name]
+    def encoded(self, name: str) -> EncodedColumn:
+        """Returns a published column of texts or geometries."""
+        if name not in self._encoded:
+            self._encoded[name] = encode_column(self.published.column(name))
+        return self._encoded[name]
 
     def original_values(self, name: str, positions: Numbers) -> pa.Array:
-        return _flatten(self.origins.table.column(name).take(_indices(positions)))
+        return flatten(self.origins.table.column(name).take(_indices(positions)))
 
     def original_floats(self, name: str, positions: Numbers) -> Floats:
         values: Floats = self.origins.table.column(name).to_numpy()[positions].astype("float64", copy=False)
@@ -203,9 +204,3 @@ def _absolute_range(lowest: float, highest: float) -> tuple[float, float]:
 
 def _indices(positions: Numbers) -> pa.Array:
     return pa.array(positions, pa.int64())
-
-
-def _flatten(column: pa.ChunkedArray) -> pa.Array:
-    flat = column.combine_chunks()
-    flat = flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
-    return flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat

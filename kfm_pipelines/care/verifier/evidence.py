@@ -1,7 +1,6 @@
 """The verifier's input and output, the digest that binds them, and readers of the input."""
 
 import hashlib
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -71,7 +70,7 @@ def read_table(data: bytes, subject: str) -> "tuple[pa.Table, pq.FileMetaData]":
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(io.BytesIO(data))
+        file = pq.ParquetFile(pa.BufferReader(data))
         table = file.read()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, TypeError):
@@ -80,25 +79,24 @@ def read_table(data: bytes, subject: str) -> "tuple[pa.Table, pq.FileMetaData]":
 
 
 def read_encoded_table(data: bytes, subject: str) -> "tuple[pa.Table, pa.Schema, pq.FileMetaData]":
-    """Returns table, schema and footer of the file. Text columns with few distinct values come dictionary-encoded."""
+    """Returns table, schema and footer of the file. Texts and geometries that repeat come dictionary-encoded."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(io.BytesIO(data))
+        file = pq.ParquetFile(pa.BufferReader(data))
         schema, footer = file.schema_arrow, file.metadata
-        few = [
-            field.name for field in schema if pa.types.is_string(field.type) and _has_repeated_texts(footer, field.name)
-        ]
-        table = pq.ParquetFile(io.BytesIO(data), read_dictionary=few).read()
+        encodable = [field.name for field in schema if field.type in (pa.string(), pa.binary())]
+        few = [name for name in encodable if _has_repeated_values(footer, name)]
+        table = pq.ParquetFile(pa.BufferReader(data), metadata=footer, read_dictionary=few).read()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, TypeError):
         raise EvidenceUnreadable(subject, "a Parquet file") from None
     return table.combine_chunks(), schema, footer
 
 
-def _has_repeated_texts(footer: "pq.FileMetaData", name: str) -> bool:
-    """Guesses from the size of a column whether its texts repeat; only decides how they are read."""
+def _has_repeated_values(footer: "pq.FileMetaData", name: str) -> bool:
+    """Guesses from the size of a column whether its values repeat; only decides how they are read."""
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
     mine = [chunk for chunk in chunks if chunk.path_in_schema == name]

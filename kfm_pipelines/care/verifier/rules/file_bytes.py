@@ -43,7 +43,7 @@ def _row_values(case: Case, name: str, rows: slice) -> pa.Array | pa.ChunkedArra
     """Returns the values of some rows, distinct ones where these are known."""
     column = case.published.column(name)
     if pa.types.is_dictionary(column.type):
-        return case.texts_of(name).distinct_in(rows.start, rows.stop)
+        return case.encoded(name).distinct_in(rows.start, rows.stop)
     return column.slice(rows.start, rows.stop - rows.start)
 
 
