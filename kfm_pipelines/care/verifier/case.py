@@ -1,6 +1,7 @@
 """A case: the published table, its source and the policy, with rows assigned to rules. Nothing is checked here."""
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,10 +23,11 @@ from kfm_pipelines.care.verifier.evidence import (
 from kfm_pipelines.care.verifier.origins import KINDS, Origins, classes_of, read_origins
 from kfm_pipelines.care.verifier.protected_values import ProtectedPlaces, protected_places, protected_texts
 from kfm_pipelines.care.verifier.search.cells import Cells, read_cells
-from kfm_pipelines.care.verifier.search.distinct import EncodedColumn, distinct, encode_column, flatten
+from kfm_pipelines.care.verifier.search.distinct import distinct
 from kfm_pipelines.care.verifier.search.phrases import Phrases
 from kfm_pipelines.care.verifier.types import Flags, Floats, Numbers
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.parquet.encoded import EncodedColumn, encode_column, flatten
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,7 @@ class Case:
     crosswalk: pa.Table
     item: Mapping[str, Any]
     documents: tuple[object, ...]
+    rewritten: "Future[bytes]"
     _floats: dict[str, Floats] = field(default_factory=dict)
     _encoded: dict[str, EncodedColumn] = field(default_factory=dict)
 
@@ -169,7 +172,10 @@ class Case:
                 )
 
 
-def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mapping[str, Any]) -> Case:
+def open_case(
+    policy: Policy, dataset: Dataset, evidence: Evidence, item: Mapping[str, Any], executor: Executor
+) -> Case:
+    rewritten = executor.submit(evidence.rewrite)  # needed last
     published, schema, footer = read_encoded_table(evidence.data, "data")
     original, declared, _ = read_encoded_table(evidence.original, "original")
     crosswalk, _ = read_table(evidence.crosswalk, "crosswalk")
@@ -184,6 +190,7 @@ def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mappin
         _check_crosswalk(crosswalk),
         item,
         tuple(read_document(document) for document in (*evidence.documents.values(), *evidence.records.values())),
+        rewritten,
     )
 
 

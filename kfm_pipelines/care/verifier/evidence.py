@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ class Evidence:
     documents: Mapping[str, bytes]  # everything else staged, by name
     original: bytes  # Parquet, before masking
     crosswalk: bytes  # Parquet: which row of the original went into which published record
-    rewritten: bytes  # the table in `data`, read and written again by the canonical writer
+    rewrite: Callable[[], bytes]  # reads the table in `data` and writes it again with the canonical writer
     records: Mapping[str, bytes] = field(default_factory=dict)  # published alongside, not part of the digest
 
     def __repr__(self) -> str:

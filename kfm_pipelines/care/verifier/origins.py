@@ -13,10 +13,10 @@ import shapely
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind, Rule
 from kfm_pipelines.care.verifier.evidence import EvidenceUnreadable
-from kfm_pipelines.care.verifier.search.distinct import encode_column, flatten
 from kfm_pipelines.care.verifier.types import Codes, Degrees, Flags, Numbers
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.tables import arrow_type
+from kfm_pipelines.parquet.encoded import encode_column, flatten
 from kfm_pipelines.parquet.geoparquet import coordinates_of
 
 KINDS: tuple[GeometryKind, ...] = get_args(GeometryKind)

@@ -14,10 +14,11 @@ import shapely
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import Leave
 from kfm_pipelines.care.verifier.origins import Origins, rows_with_rule
-from kfm_pipelines.care.verifier.search.distinct import distinct, encode_column, is_among, without
+from kfm_pipelines.care.verifier.search.distinct import distinct, is_among, without
 from kfm_pipelines.care.verifier.search.phrases import Phrases
 from kfm_pipelines.care.verifier.types import Degrees
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.parquet.encoded import encode_column
 
 _SAMPLE_SIZE = 4096
 _DECIMAL = re.compile(r"(?<![0-9.])-?[0-9]{1,8}\.[0-9]{3,}(?![0-9]|\.[0-9])")

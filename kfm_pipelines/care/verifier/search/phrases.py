@@ -12,13 +12,13 @@ from copy import copy
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kfm_pipelines.care.verifier.search.distinct import flatten
 from kfm_pipelines.care.verifier.search.word_index import (
     codes_of_words,
     first_letter_codes,
     last_letter_codes,
     prefix_filter,
 )
+from kfm_pipelines.parquet.encoded import flatten
 
 _WORD = re.compile(r"[^\W_]+")
 _MIN_PHRASE_LENGTH = 4
