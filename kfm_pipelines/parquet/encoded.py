@@ -39,7 +39,10 @@ def encode_column(column: pa.ChunkedArray) -> EncodedColumn:
     """Cleans up a file's own dictionary, which may hold duplicates and values that no row has."""
     flat = pa.concat_arrays(column.unify_dictionaries().chunks) if column.num_chunks else pa.array([], pa.string())
     if not pa.types.is_dictionary(flat.type):
-        return _encode_ordered(flat) if _is_ordered(flat) else _encode_by_hash(flat)
+        if _is_ordered(flat):
+            return _encode_ordered(flat)
+        encoded = flat.dictionary_encode()
+        return EncodedColumn(encoded.dictionary, encoded.indices.fill_null(NO_VALUE).to_numpy())
     listed = flat.dictionary.dictionary_encode()
     known = listed.indices.to_numpy()
     which = np.append(known, NO_VALUE)[flat.indices.fill_null(NO_VALUE).to_numpy()]
@@ -48,11 +51,6 @@ def encode_column(column: pa.ChunkedArray) -> EncodedColumn:
     used[NO_VALUE] = False
     places = np.where(used, np.cumsum(used) - 1, NO_VALUE).astype(np.int32)
     return EncodedColumn(listed.dictionary.filter(pa.array(used[:NO_VALUE])), places[which])
-
-
-def _encode_by_hash(values: pa.Array) -> EncodedColumn:
-    encoded = values.dictionary_encode()
-    return EncodedColumn(encoded.dictionary, encoded.indices.fill_null(NO_VALUE).to_numpy())
 
 
 def _is_ordered(values: pa.Array) -> bool:

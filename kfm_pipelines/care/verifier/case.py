@@ -17,7 +17,6 @@ from kfm_pipelines.care.verifier.evidence import (
     Evidence,
     EvidenceUnreadable,
     read_document,
-    read_encoded_table,
     read_table,
 )
 from kfm_pipelines.care.verifier.origins import KINDS, Origins, classes_of, read_origins
@@ -176,9 +175,9 @@ def open_case(
     policy: Policy, dataset: Dataset, evidence: Evidence, item: Mapping[str, Any], executor: Executor
 ) -> Case:
     rewritten = executor.submit(evidence.rewrite)  # needed last
-    published, schema, footer = read_encoded_table(evidence.data, "data")
-    original, declared, _ = read_encoded_table(evidence.original, "original")
-    crosswalk, _ = read_table(evidence.crosswalk, "crosswalk")
+    published, schema, footer = read_table(evidence.data, "data", encoded=True)
+    original, declared, _ = read_table(evidence.original, "original", encoded=True)
+    crosswalk, _, _ = read_table(evidence.crosswalk, "crosswalk")
     return Case(
         policy,
         dataset,

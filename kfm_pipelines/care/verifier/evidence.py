@@ -65,28 +65,16 @@ class EvidenceUnreadable(Exception):
         self.breach = Breach("evidence-readable", subject, expected, measured)
 
 
-def read_table(data: bytes, subject: str) -> "tuple[pa.Table, pq.FileMetaData]":
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        table = file.read()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, TypeError):
-        raise EvidenceUnreadable(subject, "a Parquet file") from None
-    return table.combine_chunks(), file.metadata
-
-
-def read_encoded_table(data: bytes, subject: str) -> "tuple[pa.Table, pa.Schema, pq.FileMetaData]":
-    """Returns table, schema and footer of the file. Texts and geometries that repeat come dictionary-encoded."""
+def read_table(data: bytes, subject: str, *, encoded: bool = False) -> "tuple[pa.Table, pa.Schema, pq.FileMetaData]":
+    """Returns table, schema and footer of the file. `encoded` gives a dictionary to texts and geometries that repeat,
+    in the table alone."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         schema, footer = file.schema_arrow, file.metadata
-        encodable = [field.name for field in schema if field.type in (pa.string(), pa.binary())]
+        encodable = [field.name for field in schema if encoded and field.type in (pa.string(), pa.binary())]
         few = [name for name in encodable if _has_repeated_values(footer, name)]
         table = pq.ParquetFile(pa.BufferReader(data), metadata=footer, read_dictionary=few).read()
         table.validate(full=True)

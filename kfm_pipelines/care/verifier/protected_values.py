@@ -159,11 +159,7 @@ def _collect_other_coordinates(dataset: Dataset, origins: Origins, rows: npt.NDA
 
 def _distinct_in(columns: list[Degrees]) -> Degrees:
     """Leaves out columns that repeat another, as degrees do those of a point."""
-    own = [
-        column
-        for place, column in enumerate(columns)
-        if not any(np.array_equal(column, other) for other in columns[:place])
-    ]
+    own = [one for place, one in enumerate(columns) if not any(np.array_equal(one, two) for two in columns[:place])]
     return distinct(np.concatenate(own))
 
 

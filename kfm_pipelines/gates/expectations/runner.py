@@ -69,32 +69,21 @@ def run_suite(suite: Suite, data: "pa.Table | pd.DataFrame", *, values: bool) ->
 
 
 def _number_texts(suite: Suite, table: "pa.Table") -> "tuple[Suite, pa.Table]":
-    """Appends numbers for the texts that are only compared for equality, and has the suite use them instead: GX hashes
-    the texts of a column again for each expectation."""
-    expectations = []
-    for expectation in suite.expectations:
-        asks_equality = expectation.type in EQUALITY_EXPECTATIONS
-        numbered = {name: f"{name}{NUMBERED}" for name in expectation.columns if asks_equality and _is_text(table, name)}
-        for name, number in numbered.items():
-            if number not in table.column_names:
-                table = table.append_column(number, _numbers_of(table.column(name)))
-        expectations.append(expectation.with_columns(numbered))
-    return suite.model_copy(update={"expectations": expectations}), table
-
-
-def _is_text(table: "pa.Table", name: str) -> bool:
-    import pyarrow as pa
-
-    return name in table.column_names and pa.types.is_string(table.schema.field(name).type)
-
-
-def _numbers_of(column: "pa.ChunkedArray") -> "pa.Array":
+    """Has the suite use numbers for texts where only equality counts: GX hashes texts again for each expectation."""
     import pyarrow as pa
 
     from kfm_pipelines.parquet.encoded import NO_VALUE, encode_column
 
-    codes = encode_column(column).codes
-    return pa.array(codes, mask=codes == NO_VALUE)
+    asked = {name for one in suite.expectations if one.type in EQUALITY_EXPECTATIONS for name in one.columns}
+    texts = [field.name for field in table.schema if field.name in asked and field.type == pa.string()]
+    numbers = {name: f"{name}{NUMBERED}" for name in texts}
+    for name, number in numbers.items():
+        codes = encode_column(table.column(name)).codes
+        table = table.append_column(number, pa.array(codes, mask=codes == NO_VALUE))
+    expectations = [
+        one.with_columns(numbers) if one.type in EQUALITY_EXPECTATIONS else one for one in suite.expectations
+    ]
+    return suite.model_copy(update={"expectations": expectations}), table
 
 
 def strip_values(result: "ExpectationSuiteValidationResult") -> None:

@@ -53,10 +53,11 @@ class Expectation(DeclarationModel):
     def with_columns(self, names: Mapping[str, str]) -> Self:
         """Returns the expectation about other columns."""
         kwargs = dict(self.kwargs)
-        for argument in COLUMN_ARGUMENTS:
-            value = kwargs.get(argument)
-            if value is not None:
-                kwargs[argument] = names.get(value, value) if isinstance(value, str) else [names.get(n, n) for n in value]
+        for argument, value in self.kwargs.items():
+            if argument in COLUMN_ARGUMENTS:
+                kwargs[argument] = (
+                    names.get(value, value) if isinstance(value, str) else [names.get(n, n) for n in value]
+                )
         return self.model_copy(update={"kwargs": kwargs})
 
     def __str__(self) -> str:

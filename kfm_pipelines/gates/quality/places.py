@@ -12,10 +12,8 @@ from kfm_pipelines.parquet.geoparquet import coordinates_of
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
 
-    Coordinates = NDArray[np.float64]
-    Flags = NDArray[np.bool_]
+    Flags = np.ndarray[Any, Any]
 
 METRES_PER_DEGREE = 110_500.0  # of latitude, where it is shortest
 _, _, UNCERTAINTY, _ = RESERVED_COLUMNS
@@ -84,36 +82,25 @@ def _check_geometry(subject: TableSubject) -> Iterator[Finding]:
             yield error("geometry-valid", name, expected, found, format_sample(subject, pa.array(wrong)))
 
 
-def _judge_geometries(column: "pa.ChunkedArray") -> "tuple[Iterator[Flags], NDArray[Any]]":
+def _judge_geometries(column: "pa.ChunkedArray") -> "tuple[Iterator[Flags], Flags]":
     """Returns for each fault which geometries have it, and which of them each row has; -1 for null."""
     import numpy as np
 
-    points = _points(column)
+    from kfm_pipelines.parquet.encoded import encode_column, flatten
+
+    points = coordinates_of(flatten(column).drop_null())
     if points is None:
-        encoded = column.dictionary_encode().combine_chunks()
-        return _shape_faults(encoded.dictionary), encoded.indices.fill_null(-1).to_numpy()
+        encoded = encode_column(column)
+        return _shape_faults(encoded.distinct), encoded.codes
     there = column.is_valid().to_numpy()
     return _point_faults(points), np.where(there, np.cumsum(there) - 1, -1)
 
 
-def _points(column: "pa.ChunkedArray") -> "Coordinates | None":
-    """Returns the coordinates of the geometries that are not null; None unless all are plain points."""
-    import numpy as np
-
-    parts: list[Any] = [np.empty((0, 2))]
-    for chunk in column.chunks:
-        parts.append(coordinates_of(chunk.drop_null()))
-        if parts[-1] is None:
-            return None
-    return np.concatenate(parts)
-
-
-def _point_faults(points: "Coordinates") -> "Iterator[Flags]":
+def _point_faults(points: "np.ndarray[Any, Any]") -> "Iterator[Flags]":
     """Yields the same as for shapes: a point without coordinates is empty, and one on the earth is always valid."""
     import numpy as np
 
-    empty = np.isnan(points[:, 0]) & np.isnan(points[:, 1])
-    nothing = np.zeros(len(points), np.bool_)
+    empty, nothing = np.isnan(points[:, 0]) & np.isnan(points[:, 1]), np.zeros(len(points), np.bool_)
     yield from (nothing, empty, ~empty & ~_is_on_earth(points), nothing)
 
 
@@ -135,12 +122,13 @@ def _shape_faults(values: "pa.Array") -> "Iterator[Flags]":
         yield read & ~astray & ~shapely.is_valid(shapes)
 
 
-def _is_on_earth(coordinates: "Coordinates") -> "Flags":
+def _is_on_earth(coordinates: "np.ndarray[Any, Any]") -> "Flags":
     """NaN is not."""
     import numpy as np
 
     with np.errstate(invalid="ignore"):
-        return (np.abs(coordinates[:, 0]) <= 180.0) & (np.abs(coordinates[:, 1]) <= 90.0)
+        on_earth: Flags = (np.abs(coordinates[:, 0]) <= 180.0) & (np.abs(coordinates[:, 1]) <= 90.0)
+    return on_earth
 
 
 _FAULTS = (

@@ -198,7 +198,6 @@ def test_the_repr_of_evidence_contains_none_of_its_bytes() -> None:
     assert "canary" not in repr(Evidence(canary, canary, {"a": canary}, canary, canary, lambda: canary))
 
 
-
 def test_the_gate_passes_an_honest_release() -> None:
     release = register_release()
     verdict = judge_care(release.policy, release.dataset, release.evidence())

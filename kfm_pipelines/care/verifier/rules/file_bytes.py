@@ -80,8 +80,8 @@ def bytes_are_canonical(case: Case) -> Iterator[Breach]:
     if rewritten == case.evidence.data:
         return
     yield Breach("canonical-bytes", "data", "the bytes that writing its table again gives", "other bytes")
-    again, _ = read_table(rewritten, "rewritten")
-    published, _ = read_table(case.evidence.data, "data")
+    again, _, _ = read_table(rewritten, "rewritten")
+    published, _, _ = read_table(case.evidence.data, "data")
     if not again.equals(published, check_metadata=True):
         yield Breach("canonical-bytes", "rewritten", "the table of the data", "another table")
 
