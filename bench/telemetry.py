@@ -7,7 +7,6 @@ down slows down both; the middle one of each counts.
 import os
 import time
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from statistics import median
 from unittest.mock import patch
@@ -24,7 +23,6 @@ from kfm_pipelines.producer.upload import Topic
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines.stages.telemetry import spans
-from kfm_pipelines.stages.telemetry import spans as runs
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 KEYS = 200
@@ -55,11 +53,9 @@ def _run(services: Services, start: datetime, telemetry: str) -> float:
     if telemetry == "on":
         worked = work(own, definitions, CHORES, once=True)
     else:
-        nothing = partial(_enter_nothing)
         with (
-            patch.object(spans, "enter_used", nothing),
-            patch.object(runs, "enter_used", nothing),
-            patch.object(arrivals, "enter_used", nothing),
+            patch.object(spans, "record_usage", _record_nothing),
+            patch.object(arrivals, "record_usage", _record_nothing),
         ):
             worked = work(own, definitions, CHORES, once=True)
     taken = time.monotonic() - begun
@@ -75,5 +71,5 @@ def _telemetry_bytes(services: Services) -> int:
     return sum(path.stat().st_size for path in own_files if path.is_file())
 
 
-def _enter_nothing(*_: object, **__: object) -> list[object]:
+def _record_nothing(*_: object, **__: object) -> list[object]:
     return []

@@ -61,10 +61,10 @@ def coordinates_of(values: "pa.Array") -> "NDArray[np.float64] | None":
     """Returns east and north of each value, none of which is null; None unless all are points in little-endian WKB."""
     import numpy as np
 
+    if not len(values):
+        return np.empty((0, 2))
     point = np.dtype(_POINT)
     _, offsets, data = values.buffers()
-    if data is None:
-        return np.empty((0, 2))
     ends = np.frombuffer(offsets, np.int32, len(values) + 1, values.offset * 4)
     if (np.diff(ends) != point.itemsize).any():
         return None

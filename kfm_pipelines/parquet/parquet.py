@@ -25,7 +25,7 @@ def read_parquet(data: bytes, name: str) -> "pa.Table":
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(io.BytesIO(data))
+        file = pq.ParquetFile(pa.BufferReader(data))
         return pa.Table.from_batches(_read_batches(file, name), schema=file.schema_arrow)
     except (pa.ArrowException, OSError, ValueError):
         raise _unreadable_error(data, name) from None
@@ -52,7 +52,7 @@ def rewrite_parquet(data: bytes, name: str) -> bytes:
 
     sink = io.BytesIO()
     try:
-        file = pq.ParquetFile(io.BytesIO(data))
+        file = pq.ParquetFile(pa.BufferReader(data))
         with pq.ParquetWriter(sink, file.schema_arrow, **WRITE_OPTIONS) as writer:
             for group in _row_groups(file, name):
                 writer.write_table(group.combine_chunks(), row_group_size=ROW_GROUP_SIZE)

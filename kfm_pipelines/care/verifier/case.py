@@ -1,6 +1,7 @@
 """A case: the published table, its source and the policy, with rows assigned to rules. Nothing is checked here."""
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,16 +17,16 @@ from kfm_pipelines.care.verifier.evidence import (
     Evidence,
     EvidenceUnreadable,
     read_document,
-    read_encoded_table,
     read_table,
 )
 from kfm_pipelines.care.verifier.origins import KINDS, Origins, classes_of, read_origins
 from kfm_pipelines.care.verifier.protected_values import ProtectedPlaces, protected_places, protected_texts
 from kfm_pipelines.care.verifier.search.cells import Cells, read_cells
-from kfm_pipelines.care.verifier.search.distinct import TextColumn, distinct, read_texts
+from kfm_pipelines.care.verifier.search.distinct import distinct
 from kfm_pipelines.care.verifier.search.phrases import Phrases
 from kfm_pipelines.care.verifier.types import Flags, Floats, Numbers
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.parquet.encoded import EncodedColumn, encode_column, flatten
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +63,9 @@ class Case:
     crosswalk: pa.Table
     item: Mapping[str, Any]
     documents: tuple[object, ...]
+    rewritten: "Future[bytes]"
     _floats: dict[str, Floats] = field(default_factory=dict)
-    _texts: dict[str, TextColumn] = field(default_factory=dict)
+    _encoded: dict[str, EncodedColumn] = field(default_factory=dict)
 
     @property
     def k(self) -> int:
@@ -102,7 +104,7 @@ class Case:
 
     @cached_property
     def cells(self) -> Cells:
-        return read_cells(self.texts_of("cell"))
+        return read_cells(self.encoded("cell"))
 
     @cached_property
     def placed(self) -> Flags:
@@ -120,7 +122,7 @@ class Case:
         return tuple(self._build_scopes())
 
     def values(self, name: str, positions: Numbers) -> pa.Array:
-        return _flatten(self.published.column(name).take(_indices(positions)))
+        return flatten(self.published.column(name).take(_indices(positions)))
 
     def floats(self, name: str, positions: Numbers) -> Floats:
         """Returns a published column of numbers, NaN for null."""
@@ -128,13 +130,14 @@ class Case:
             self._floats[name] = self.published.column(name).to_numpy().astype("float64", copy=False)
         return self._floats[name][positions]
 
-    def texts_of(self, name: str) -> TextColumn:
-        if name not in self._texts:
-            self._texts[name] = read_texts(self.published.column(name))
-        return self._texts[name]
+    def encoded(self, name: str) -> EncodedColumn:
+        """Returns a published column of texts or geometries."""
+        if name not in self._encoded:
+            self._encoded[name] = encode_column(self.published.column(name))
+        return self._encoded[name]
 
     def original_values(self, name: str, positions: Numbers) -> pa.Array:
-        return _flatten(self.origins.table.column(name).take(_indices(positions)))
+        return flatten(self.origins.table.column(name).take(_indices(positions)))
 
     def original_floats(self, name: str, positions: Numbers) -> Floats:
         values: Floats = self.origins.table.column(name).to_numpy()[positions].astype("float64", copy=False)
@@ -168,10 +171,13 @@ class Case:
                 )
 
 
-def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mapping[str, Any]) -> Case:
-    published, schema, footer = read_encoded_table(evidence.data, "data")
-    original, declared, _ = read_encoded_table(evidence.original, "original")
-    crosswalk, _ = read_table(evidence.crosswalk, "crosswalk")
+def open_case(
+    policy: Policy, dataset: Dataset, evidence: Evidence, item: Mapping[str, Any], executor: Executor
+) -> Case:
+    rewritten = executor.submit(evidence.rewrite)  # needed last
+    published, schema, footer = read_table(evidence.data, "data", encoded=True)
+    original, declared, _ = read_table(evidence.original, "original", encoded=True)
+    crosswalk, _, _ = read_table(evidence.crosswalk, "crosswalk")
     return Case(
         policy,
         dataset,
@@ -183,6 +189,7 @@ def open_case(policy: Policy, dataset: Dataset, evidence: Evidence, item: Mappin
         _check_crosswalk(crosswalk),
         item,
         tuple(read_document(document) for document in (*evidence.documents.values(), *evidence.records.values())),
+        rewritten,
     )
 
 
@@ -203,9 +210,3 @@ def _absolute_range(lowest: float, highest: float) -> tuple[float, float]:
 
 def _indices(positions: Numbers) -> pa.Array:
     return pa.array(positions, pa.int64())
-
-
-def _flatten(column: pa.ChunkedArray) -> pa.Array:
-    flat = column.combine_chunks()
-    flat = flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
-    return flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat

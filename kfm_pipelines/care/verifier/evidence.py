@@ -1,9 +1,8 @@
 """The verifier's input and output, the digest that binds them, and readers of the input."""
 
 import hashlib
-import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ class Evidence:
     documents: Mapping[str, bytes]  # everything else staged, by name
     original: bytes  # Parquet, before masking
     crosswalk: bytes  # Parquet: which row of the original went into which published record
-    rewritten: bytes  # the table in `data`, read and written again by the canonical writer
+    rewrite: Callable[[], bytes]  # reads the table in `data` and writes it again with the canonical writer
     records: Mapping[str, bytes] = field(default_factory=dict)  # published alongside, not part of the digest
 
     def __repr__(self) -> str:
@@ -66,39 +65,26 @@ class EvidenceUnreadable(Exception):
         self.breach = Breach("evidence-readable", subject, expected, measured)
 
 
-def read_table(data: bytes, subject: str) -> "tuple[pa.Table, pq.FileMetaData]":
+def read_table(data: bytes, subject: str, *, encoded: bool = False) -> "tuple[pa.Table, pa.Schema, pq.FileMetaData]":
+    """Returns table, schema and footer of the file. `encoded` gives a dictionary to texts and geometries that repeat,
+    in the table alone."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(io.BytesIO(data))
-        table = file.read()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, TypeError):
-        raise EvidenceUnreadable(subject, "a Parquet file") from None
-    return table.combine_chunks(), file.metadata
-
-
-def read_encoded_table(data: bytes, subject: str) -> "tuple[pa.Table, pa.Schema, pq.FileMetaData]":
-    """Returns table, schema and footer of the file. Text columns with few distinct values come dictionary-encoded."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        file = pq.ParquetFile(io.BytesIO(data))
+        file = pq.ParquetFile(pa.BufferReader(data))
         schema, footer = file.schema_arrow, file.metadata
-        few = [
-            field.name for field in schema if pa.types.is_string(field.type) and _has_repeated_texts(footer, field.name)
-        ]
-        table = pq.ParquetFile(io.BytesIO(data), read_dictionary=few).read()
+        encodable = [field.name for field in schema if encoded and field.type in (pa.string(), pa.binary())]
+        few = [name for name in encodable if _has_repeated_values(footer, name)]
+        table = pq.ParquetFile(pa.BufferReader(data), metadata=footer, read_dictionary=few).read()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, TypeError):
         raise EvidenceUnreadable(subject, "a Parquet file") from None
     return table.combine_chunks(), schema, footer
 
 
-def _has_repeated_texts(footer: "pq.FileMetaData", name: str) -> bool:
-    """Guesses from the size of a column whether its texts repeat; only decides how they are read."""
+def _has_repeated_values(footer: "pq.FileMetaData", name: str) -> bool:
+    """Guesses from the size of a column whether its values repeat; only decides how they are read."""
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
     mine = [chunk for chunk in chunks if chunk.path_in_schema == name]

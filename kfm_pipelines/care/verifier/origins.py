@@ -13,10 +13,11 @@ import shapely
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind, Rule
 from kfm_pipelines.care.verifier.evidence import EvidenceUnreadable
-from kfm_pipelines.care.verifier.search.distinct import read_texts
 from kfm_pipelines.care.verifier.types import Codes, Degrees, Flags, Numbers
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.tables import arrow_type
+from kfm_pipelines.parquet.encoded import encode_column, flatten
+from kfm_pipelines.parquet.geoparquet import coordinates_of
 
 KINDS: tuple[GeometryKind, ...] = get_args(GeometryKind)
 UNKNOWN = -1
@@ -60,7 +61,7 @@ class Origins:
     classes: Codes
     kinds: Codes
     features: Numbers
-    shapes: npt.NDArray[Any]  # empty when the declaration has degrees only
+    shapes: npt.NDArray[Any]  # empty when all are points
     longitudes: Degrees
     latitudes: Degrees
 
@@ -82,26 +83,31 @@ def _refuse_undeclared_columns(dataset: Dataset, schema: pa.Schema) -> None:
 
 
 def _read_places(dataset: Dataset, table: pa.Table) -> tuple[npt.NDArray[Any], Codes, Degrees, Degrees]:
-    """Returns geometries, their kinds, and the degrees of points."""
+    """Returns geometries, their kinds, and the degrees of points. Points need no geometry."""
     declared = dataset.table
     if declared.geometry_column is not None:
-        shapes = _read_shapes(table.column(declared.geometry_column))
-        _refuse_outside_extent(dataset, *np.moveaxis(shapely.bounds(shapes), -1, 0))  # NaN when null or empty
-        return shapes, _geometry_kinds(shapes), shapely.get_x(shapes), shapely.get_y(shapes)
-    if declared.longitude_column is None or declared.latitude_column is None:
+        geometries = flatten(table.column(declared.geometry_column))
+        points = None if geometries.null_count else coordinates_of(geometries)
+        if points is None:
+            return _read_shapes(dataset, geometries)
+        longitudes, latitudes = np.ascontiguousarray(points.T)
+    elif declared.longitude_column is None or declared.latitude_column is None:
         raise EvidenceUnreadable("original", "a column with a place", "none is declared")
-    named = (declared.longitude_column, declared.latitude_column)
-    longitudes, latitudes = (table.column(name).to_numpy() for name in named)
+    else:
+        named = (declared.longitude_column, declared.latitude_column)
+        longitudes, latitudes = (table.column(name).to_numpy() for name in named)
     _refuse_outside_extent(dataset, longitudes, latitudes, longitudes, latitudes)
-    points = np.full(table.num_rows, KINDS.index("point"), np.int32)
-    return np.empty(0, object), points, longitudes, latitudes
+    kinds = np.full(table.num_rows, KINDS.index("point"), np.int32)
+    return np.empty(0, object), kinds, longitudes, latitudes
 
 
-def _read_shapes(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+def _read_shapes(dataset: Dataset, geometries: pa.Array) -> tuple[npt.NDArray[Any], Codes, Degrees, Degrees]:
     try:
-        return np.asarray(shapely.from_wkb(column.to_numpy()), dtype=object)
+        shapes = np.asarray(shapely.from_wkb(geometries.to_numpy(zero_copy_only=False)), dtype=object)
     except (shapely.errors.ShapelyError, TypeError, ValueError):
         raise EvidenceUnreadable("original", "a geometry as WKB in every row") from None
+    _refuse_outside_extent(dataset, *np.moveaxis(shapely.bounds(shapes), -1, 0))  # NaN when null or empty
+    return shapes, _geometry_kinds(shapes), shapely.get_x(shapes), shapely.get_y(shapes)
 
 
 def _geometry_kinds(shapes: npt.NDArray[Any]) -> Codes:
@@ -133,7 +139,7 @@ def _number_features(policy: Policy, table: pa.Table) -> Numbers:
     columns = [table.column(name) for name in policy.stable_id]
     if any(column.null_count for column in columns):
         raise EvidenceUnreadable("original", "a stable id in every row", "nulls")
-    first, *more = (read_texts(column).codes for column in columns)
+    first, *more = (encode_column(column).codes for column in columns)
     features = first.astype(np.int64)  # already numbered without gaps
     for code in more:
         combined = features * (int(code.max(initial=0)) + 1) + code

@@ -14,10 +14,11 @@ import shapely
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import Leave
 from kfm_pipelines.care.verifier.origins import Origins, rows_with_rule
-from kfm_pipelines.care.verifier.search.distinct import distinct, is_among, read_texts, without
+from kfm_pipelines.care.verifier.search.distinct import distinct, is_among, without
 from kfm_pipelines.care.verifier.search.phrases import Phrases
 from kfm_pipelines.care.verifier.types import Degrees
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.parquet.encoded import encode_column
 
 _SAMPLE_SIZE = 4096
 _DECIMAL = re.compile(r"(?<![0-9.])-?[0-9]{1,8}\.[0-9]{3,}(?![0-9]|\.[0-9])")
@@ -38,8 +39,11 @@ class ProtectedPlaces:
 
     def count_matches(self, values: Degrees) -> int:
         """Counts values that are a place, among those with too many digits for a coincidence."""
-        ordered = np.sort(values[np.round(values, 5) != values])  # sorted values search faster
-        return int(np.any([is_among(ordered, part) for part in self.coordinate_arrays], axis=0).sum())
+        starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+        each, counts = values[starts], np.diff(starts, append=len(values))  # equal neighbours are searched once
+        precise = np.round(each, 5) != each
+        each, counts = each[precise], counts[precise]
+        return int(counts[np.any([is_among(each, part) for part in self.coordinate_arrays], axis=0)].sum())
 
     def matches_decimal(self, number_text: str) -> bool:
         """Whether a decimal number is one of the places, rounded or truncated, with or without its sign."""
@@ -87,7 +91,7 @@ def protected_texts(policy: Policy, dataset: Dataset, origins: Origins, cells: I
 def _deduplicate_if_repeated(column: pa.ChunkedArray) -> pa.Array:
     """Drops nulls, and duplicates if a sample repeats: otherwise deduplication takes longer than it saves."""
     if pa.types.is_dictionary(column.type) or len(pc.unique(column.slice(0, _SAMPLE_SIZE))) < _SAMPLE_SIZE // 2:
-        return read_texts(column).distinct
+        return encode_column(column).distinct
     return column.drop_null().combine_chunks()
 
 
@@ -134,22 +138,29 @@ def find_grid_numbers(text: str) -> list[str]:
 
 
 def _collect_degrees(dataset: Dataset, origins: Origins, rows: npt.NDArray[np.bool_]) -> tuple[Degrees, Degrees]:
-    table, corners = dataset.table, np.empty((0, 2))
+    table = dataset.table
+    corners = (origins.longitudes[rows], origins.latitudes[rows])
     if len(origins.shapes):
-        corners = shapely.get_coordinates(origins.shapes[rows])
-    found = {"longitude": [corners[:, 0]], "latitude": [corners[:, 1]]}
+        corners = tuple(shapely.get_coordinates(origins.shapes[rows]).T)
+    found = {"longitude": [corners[0]], "latitude": [corners[1]]}
     main = {table.longitude_column: "longitude", table.latitude_column: "latitude"}
     for column in table.columns:
         holds = main.get(column.name, column.holds)
         if holds in found and column.type == "float64":
             found[holds].append(_finite_values(origins, column.name, rows))
-    return distinct(np.concatenate(found["longitude"])), distinct(np.concatenate(found["latitude"]))
+    return _distinct_in(found["longitude"]), _distinct_in(found["latitude"])
 
 
 def _collect_other_coordinates(dataset: Dataset, origins: Origins, rows: npt.NDArray[np.bool_]) -> Degrees:
     columns = [column for column in dataset.table.columns if column.holds == "place"]
     numeric = [column.name for column in columns if column.type in ("float64", "int64")]
-    return distinct(np.concatenate([np.empty(0), *(_finite_values(origins, name, rows) for name in numeric)]))
+    return _distinct_in([np.empty(0), *(_finite_values(origins, name, rows) for name in numeric)])
+
+
+def _distinct_in(columns: list[Degrees]) -> Degrees:
+    """Leaves out columns that repeat another, as degrees do those of a point."""
+    own = [one for place, one in enumerate(columns) if not any(np.array_equal(one, two) for two in columns[:place])]
+    return distinct(np.concatenate(own))
 
 
 def _finite_values(origins: Origins, name: str, rows: npt.NDArray[np.bool_]) -> Degrees:

@@ -1,6 +1,7 @@
 """All rules, in stages: each stage makes the next one worth checking."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 
 from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.evidence import Breach
@@ -42,10 +43,10 @@ STAGES: tuple[tuple[VerifierRule, ...], ...] = (
 )
 
 
-def first_breaches(case: Case) -> tuple[Breach, ...]:
-    """Returns the breaches of the first stage that has any."""
+def first_breaches(case: Case, executor: Executor) -> tuple[Breach, ...]:
+    """Returns the breaches of the first stage that has any, in the order of its rules."""
     for stage in STAGES:
-        breaches = tuple(breach for rule in stage for breach in rule(case))
-        if breaches:
+        found = executor.map(lambda rule: tuple(rule(case)), stage)
+        if breaches := tuple(breach for breaches in found for breach in breaches):
             return breaches
     return ()

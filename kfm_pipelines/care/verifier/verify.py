@@ -1,8 +1,12 @@
 """Entry point of the verifier."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.verifier.evidence import Breach, Evidence, EvidenceUnreadable, read_item
 from kfm_pipelines.declarations.dataset import Dataset
+
+_THREADS = 2  # more would hold more intermediate arrays at once
 
 
 def verify(policy: Policy, dataset: Dataset, evidence: Evidence) -> tuple[Breach, ...]:
@@ -16,7 +20,7 @@ def verify(policy: Policy, dataset: Dataset, evidence: Evidence) -> tuple[Breach
         item = read_item(evidence.item)
         if policy.is_open:
             return tuple(check_governance_properties(policy, dataset, item))
-        case = open_case(policy, dataset, evidence, item)
-        return first_breaches(case)
+        with ThreadPoolExecutor(_THREADS) as executor:  # nearly all of the work releases the GIL
+            return first_breaches(open_case(policy, dataset, evidence, item, executor), executor)
     except EvidenceUnreadable as unreadable:
         return (unreadable.breach,)

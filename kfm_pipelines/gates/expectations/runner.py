@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
+NUMBERED = " numbered"  # no name of a declared column ends like this
 POSITION = "place"  # in the meta of an expectation, because GX reorders results
 COUNTS = ("element_count", "missing_count", "unexpected_count")
 PERCENTS = ("missing_percent", "unexpected_percent", "unexpected_percent_nonmissing", "unexpected_percent_total")
@@ -31,23 +32,58 @@ COUNT_EXPECTATIONS = frozenset(
         "expect_table_row_count_to_equal",
     }
 )
+# These only ask which values are equal, so numbers can stand for texts.
+EQUALITY_EXPECTATIONS = frozenset(
+    {
+        "expect_column_proportion_of_unique_values_to_be_between",
+        "expect_column_unique_value_count_to_be_between",
+        "expect_column_values_to_be_unique",
+        "expect_compound_columns_to_be_unique",
+    }
+)
 
 
 def run_suite(suite: Suite, data: "pa.Table | pd.DataFrame", *, values: bool) -> "ExpectationSuiteValidationResult":
     """Returns GX's own result, with a few examples if `values`. It contains values either way: see `strip_values`."""
+    import pyarrow as pa
+
+    judged = suite
+    if isinstance(data, pa.Table) and not values:
+        judged, data = _number_texts(suite, data)
     with _quiet(), _without_fingerprint():
         context = _context()
         batch = (
             context.data_sources.add_pandas("kfm")
             .add_dataframe_asset(suite.name)
             .add_batch_definition_whole_dataframe("whole")
-            .get_batch({"dataframe": frame_of(suite, data)})
+            .get_batch({"dataframe": frame_of(judged, data)})
         )
         shape = {"result_format": "BASIC", "partial_unexpected_count": 3 if values else 0}
-        result: ExpectationSuiteValidationResult = batch.validate(_gx_suite(suite), result_format=shape)
+        result: ExpectationSuiteValidationResult = batch.validate(_gx_suite(judged), result_format=shape)
     for one in result.results:
         one.success = bool(one.success)  # some are NumPy booleans, which JSON cannot encode
+        place = position_of(one)
+        if one.expectation_config is not None and place is not None:
+            one.expectation_config.kwargs.update(suite.expectations[place].kwargs)
     return result
+
+
+def _number_texts(suite: Suite, table: "pa.Table") -> "tuple[Suite, pa.Table]":
+    """Has the suite use numbers for texts where only equality counts: GX hashes texts again for each expectation."""
+    import pyarrow as pa
+
+    from kfm_pipelines.parquet.encoded import NO_VALUE, encode_column
+
+    asked = {name for one in suite.expectations if one.type in EQUALITY_EXPECTATIONS for name in one.columns}
+    texts = [field.name for field in table.schema if field.name in asked and field.type == pa.string()]
+    numbers = {name: f"{name}{NUMBERED}" for name in texts}
+    for name, number in numbers.items():
+        codes = encode_column(table.column(name)).codes
+        table = table.append_column(number, pa.array(codes, mask=codes == NO_VALUE))
+    expectations = [
+        one.with_columns(numbers) if one.type in EQUALITY_EXPECTATIONS else one for one in suite.expectations
+    ]
+    return suite.model_copy(update={"expectations": expectations}), table
 
 
 def strip_values(result: "ExpectationSuiteValidationResult") -> None:

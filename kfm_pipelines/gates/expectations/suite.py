@@ -50,6 +50,16 @@ class Expectation(DeclarationModel):
             named += [value] if isinstance(value, str) else value
         return named
 
+    def with_columns(self, names: Mapping[str, str]) -> Self:
+        """Returns the expectation about other columns."""
+        kwargs = dict(self.kwargs)
+        for argument, value in self.kwargs.items():
+            if argument in COLUMN_ARGUMENTS:
+                kwargs[argument] = (
+                    names.get(value, value) if isinstance(value, str) else [names.get(n, n) for n in value]
+                )
+        return self.model_copy(update={"kwargs": kwargs})
+
     def __str__(self) -> str:
         """`values_to_be_between min_value=0`, without the columns."""
         arguments = [f"{name}={value}" for name, value in self.kwargs.items() if name not in COLUMN_ARGUMENTS]

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 from kfm_pipelines.care.policies import RESERVED_COLUMNS
 from kfm_pipelines.declarations import Extent
 from kfm_pipelines.gates.verdict import Finding, Rule, Severity, TableSubject, count_true, error, format_sample
+from kfm_pipelines.parquet.geoparquet import coordinates_of
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+
+    Flags = np.ndarray[Any, Any]
 
 METRES_PER_DEGREE = 110_500.0  # of latitude, where it is shortest
 _, _, UNCERTAINTY, _ = RESERVED_COLUMNS
@@ -65,58 +68,75 @@ def _tolerance_degrees(subject: TableSubject) -> "pa.ChunkedArray | pa.Scalar":
 
 
 def _check_geometry(subject: TableSubject) -> Iterator[Finding]:
+    import numpy as np
     import pyarrow as pa
 
     name = subject.published.geometry_column
     if name is None:
         return
-    for expected, measured, wrong in _geometry_errors(subject, name):
-        if count := int(wrong.sum()):
-            found = f"{count} of {subject.table.num_rows} rows {measured}"
+    faults, rows = _judge_geometries(subject.table.column(name))
+    for (expected, measured), faulty in zip(_FAULTS, faults, strict=True):
+        if faulty.any():
+            wrong = np.append(faulty, False)[rows]
+            found = f"{int(wrong.sum())} of {subject.table.num_rows} rows {measured}"
             yield error("geometry-valid", name, expected, found, format_sample(subject, pa.array(wrong)))
 
 
-def _geometry_errors(subject: TableSubject, name: str) -> "Iterator[tuple[str, str, np.ndarray[Any, Any]]]":
-    """Yields what is expected, how rows break it, and which rows do; no row is reported twice."""
+def _judge_geometries(column: "pa.ChunkedArray") -> "tuple[Iterator[Flags], Flags]":
+    """Returns for each fault which geometries have it, and which of them each row has; -1 for null."""
+    import numpy as np
+
+    from kfm_pipelines.parquet.encoded import encode_column, flatten
+
+    points = coordinates_of(flatten(column).drop_null())
+    if points is None:
+        encoded = encode_column(column)
+        return _shape_faults(encoded.distinct), encoded.codes
+    there = column.is_valid().to_numpy()
+    return _point_faults(points), np.where(there, np.cumsum(there) - 1, -1)
+
+
+def _point_faults(points: "np.ndarray[Any, Any]") -> "Iterator[Flags]":
+    """Yields the same as for shapes: a point without coordinates is empty, and one on the earth is always valid."""
+    import numpy as np
+
+    empty, nothing = np.isnan(points[:, 0]) & np.isnan(points[:, 1]), np.zeros(len(points), np.bool_)
+    yield from (nothing, empty, ~empty & ~_is_on_earth(points), nothing)
+
+
+def _shape_faults(values: "pa.Array") -> "Iterator[Flags]":
+    """Yields for each fault which of these distinct geometries have it; none has two."""
     import numpy as np
     import shapely
 
-    there = subject.table.column(name).is_valid().to_numpy()
-    shapes = read_shapes(subject, name)
+    with np.errstate(invalid="ignore"):
+        shapes = shapely.from_wkb(values.to_numpy(zero_copy_only=False), on_invalid="ignore")
     read = ~shapely.is_missing(shapes)
-    yield "geometries in WKB", "unreadable", there & ~read
-    empty = shapely.is_empty(shapes)
-    yield "a place each", "empty", read & empty
-    astray = read & _is_out_of_range(shapes)
-    yield "degrees within 180 east or west and 90 north or south", "beyond", astray
-    with np.errstate(invalid="ignore"):
-        valid = shapely.is_valid(shapes)
-    yield "valid geometries", "invalid", read & ~astray & ~valid
-
-
-def read_shapes(subject: TableSubject, name: str) -> "np.ndarray[Any, Any]":
-    """Returns one geometry for each row; None where it is missing or unreadable."""
-    import numpy as np
-    import shapely
-
-    wkb = subject.table.column(name).to_numpy()
-    with np.errstate(invalid="ignore"):
-        return shapely.from_wkb(wkb, on_invalid="ignore")  # type: ignore[no-any-return]
-
-
-def _is_out_of_range(shapes: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Marks shapes with a coordinate that is NaN or not on the earth."""
-    import numpy as np
-    import shapely
-
+    yield ~read
+    yield read & shapely.is_empty(shapes)
     coordinates, owners = shapely.get_coordinates(shapes, return_index=True)
+    astray = np.zeros(len(shapes), np.bool_)
+    astray[owners[~_is_on_earth(coordinates)]] = True
+    yield astray
     with np.errstate(invalid="ignore"):
-        good = (np.abs(coordinates[:, 0]) <= 180.0) & (np.abs(coordinates[:, 1]) <= 90.0)
-    astray = np.zeros(len(shapes), dtype=bool)
-    astray[owners[~good]] = True
-    return astray
+        yield read & ~astray & ~shapely.is_valid(shapes)
 
 
+def _is_on_earth(coordinates: "np.ndarray[Any, Any]") -> "Flags":
+    """NaN is not."""
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):
+        on_earth: Flags = (np.abs(coordinates[:, 0]) <= 180.0) & (np.abs(coordinates[:, 1]) <= 90.0)
+    return on_earth
+
+
+_FAULTS = (
+    ("geometries in WKB", "unreadable"),
+    ("a place each", "empty"),
+    ("degrees within 180 east or west and 90 north or south", "beyond"),
+    ("valid geometries", "invalid"),
+)
 _REPAIR = "Repair the geometries at the source (shapely's make_valid shows how) and send the object again."
 _CHECK_PLACES = "Check these places (a lost sign, another reference system); declare a larger extent if they are right."
 GEOMETRY_VALID = Rule("geometry-valid", _check_geometry, _REPAIR)

@@ -83,7 +83,7 @@ def _evidence(services: Services, layout: Layout, claim: Claim, rules: KeyRules,
     data = store.read(layout.staged_data(*place))
     return Evidence(
         data=data,
-        rewritten=rewrite_parquet(data, claim.key) if rules.masks else data,
+        rewrite=partial(rewrite_parquet, data, claim.key),
         item=store.read(layout.staged_item(*place)),
         documents={name: store.read(layout.staged_document(*place, name)) for name in release.documents},
         records={name: store.read(layout.staged_document(*place, name)) for name in release.records},

@@ -154,7 +154,7 @@ def test_a_crosswalk_with_other_columns_is_a_breach(columns: dict[str, list[obje
 
 def open_evidence(**properties: object) -> Evidence:
     item = {"type": "Feature", "properties": {"kfm:policy": open_release().policy.name, **properties}}
-    return Evidence(b"", json.dumps(item).encode(), {}, b"", b"", b"")
+    return Evidence(b"", json.dumps(item).encode(), {}, b"", b"", bytes)
 
 
 def test_an_open_policy_only_has_to_be_named() -> None:
@@ -173,7 +173,7 @@ def test_an_open_release_names_labels_and_nations() -> None:
 
 
 def test_the_digest_covers_all_published_bytes_and_no_others() -> None:
-    evidence = Evidence(b"data", b"item", {"a": b"1", "b": b"2"}, b"original", b"crosswalk", b"")
+    evidence = Evidence(b"data", b"item", {"a": b"1", "b": b"2"}, b"original", b"crosswalk", bytes)
     others = [
         replace(evidence, data=b"datA"),
         replace(evidence, item=b"iteM"),
@@ -184,17 +184,18 @@ def test_the_digest_covers_all_published_bytes_and_no_others() -> None:
     ]
     assert len({digest_of(one) for one in [evidence, *others]}) == 7
     assert digest_of(replace(evidence, documents={"b": b"2", "a": b"1"})) == digest_of(evidence)
-    assert digest_of(replace(evidence, original=b"", crosswalk=b"", rewritten=b"1")) == digest_of(evidence)
+    assert digest_of(replace(evidence, original=b"", crosswalk=b"", rewrite=lambda: b"1")) == digest_of(evidence)
 
 
 def test_the_digest_follows_from_the_hashes() -> None:
-    evidence = Evidence(b"data", b"item", {"a": b"1", "b": b"2"}, b"", b"", b"")
+    evidence = Evidence(b"data", b"item", {"a": b"1", "b": b"2"}, b"", b"", bytes)
     data, item, a, b = (hashlib.sha256(part).hexdigest() for part in (b"data", b"item", b"1", b"2"))
     assert release_digest(data, item, {"b": b, "a": a}) == digest_of(evidence)
 
 
 def test_the_repr_of_evidence_contains_none_of_its_bytes() -> None:
-    assert "canary" not in repr(Evidence(b"canary", b"canary", {"a": b"canary"}, b"canary", b"canary", b"canary"))
+    canary = b"canary"
+    assert "canary" not in repr(Evidence(canary, canary, {"a": canary}, canary, canary, lambda: canary))
 
 
 def test_the_gate_passes_an_honest_release() -> None:

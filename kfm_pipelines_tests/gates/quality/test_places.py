@@ -1,5 +1,7 @@
 """Rules about places: broken geometries, and the extent of masked data."""
 
+import struct
+
 import numpy as np
 import pytest
 import shapely
@@ -7,6 +9,7 @@ import shapely
 from kfm_pipelines.care.policies import load_policy
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.declarations import Extent
+from kfm_pipelines.gates.quality.table import judge_quality
 from kfm_pipelines.gates.verdict import Severity
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.events.notices import declared
@@ -34,6 +37,24 @@ def test_a_broken_geometry_is_reported_once(case: str) -> None:
     finding = only(outlines(POINT, wkb))
     assert (finding.rule, finding.severity, finding.subject) == ("geometry-valid", Severity.ERROR, "outline")
     assert (finding.measured, finding.sample) == (text, "number=2")
+
+
+def test_every_row_with_the_same_broken_geometry_counts() -> None:
+    finding = only(outlines(BOW_TIE, POINT, None, BOW_TIE))
+    assert (finding.measured, finding.sample) == ("2 of 4 rows invalid", "number=1; number=4")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_points_are_judged_like_other_geometries(seed: int) -> None:
+    """Points in little-endian WKB are read without shapely, those in big-endian WKB with it."""
+    rng = np.random.default_rng(seed)
+    degrees = [0.0, -98.5, 90.0, -90.1, 180.0, 180.1, float("inf"), float("nan")]
+    places = [None if rng.random() < 0.2 else tuple(rng.choice(degrees, 2)) for _ in range(int(rng.integers(0, 12)))]
+    little, big = (
+        [None if place is None else struct.pack(f"{order}BIdd", first, 1, *place) for place in places]
+        for order, first in (("<", 1), (">", 0))
+    )
+    assert judge_quality(outlines(*little)) == judge_quality(outlines(*big))
 
 
 def test_a_masked_place_may_lie_outside_by_its_uncertainty() -> None:

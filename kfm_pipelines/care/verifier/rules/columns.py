@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.origins import UNKNOWN
-from kfm_pipelines.care.verifier.search.distinct import NO_TEXT, TextColumn
 from kfm_pipelines.care.verifier.types import Flags
 from kfm_pipelines.declarations.tables import arrow_type
+from kfm_pipelines.parquet.encoded import NO_VALUE, EncodedColumn
 
 
 def allowed_columns(case: Case) -> dict[str, pa.DataType]:
@@ -45,7 +45,7 @@ def types_are_declared(case: Case) -> Iterator[Breach]:
 
 def withheld_columns_use_wording(case: Case) -> Iterator[Breach]:
     for name in case.policy.columns.withhold:
-        texts = case.texts_of(name)
+        texts = case.encoded(name)
         right = texts.rows_with(pc.equal(texts.distinct, case.policy.wording).to_numpy(zero_copy_only=False))
         if wrong := int((~right).sum()):
             yield Breach("withheld-wording", name, "the policy's wording in every row", f"{wrong} rows without")
@@ -101,14 +101,14 @@ def _compare_with_next(column: pa.Array | pa.ChunkedArray) -> tuple[Flags, Flags
 
 def _sortable_column(case: Case, name: str) -> pa.Array | pa.ChunkedArray:
     column = case.published.column(name)
-    return _text_ranks(case.texts_of(name)) if pa.types.is_dictionary(column.type) else column
+    return _text_ranks(case.encoded(name)) if pa.types.is_dictionary(column.type) else column
 
 
-def _text_ranks(texts: TextColumn) -> pa.Array:
+def _text_ranks(texts: EncodedColumn) -> pa.Array:
     """Returns numbers that sort as the texts do."""
     ranks = np.empty(len(texts.distinct) + 1, np.int32)
     ranks[pc.sort_indices(texts.distinct).to_numpy()] = np.arange(len(texts.distinct))
-    return pa.array(ranks[texts.codes], mask=texts.codes == NO_TEXT)
+    return pa.array(ranks[texts.codes], mask=texts.codes == NO_VALUE)
 
 
 NAME_RULES = (columns_are_allowed,)

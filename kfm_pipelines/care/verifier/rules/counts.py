@@ -6,6 +6,7 @@ Counts are of distinct features by the original's stable ids; published counts a
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 import shapely
 
 from kfm_pipelines.care.rules import Generalise, Group, Suppress
@@ -76,16 +77,17 @@ def overlaps_reach_minimum(case: Case) -> Iterator[Breach]:
 
 def _overlaps(scope: RuleScope) -> tuple[Numbers, Numbers]:
     """Returns rows, and a number for each that is equal for rows in exactly the same records."""
-    order = np.lexsort((scope.link_records, scope.link_rows))
-    records = scope.link_records[order]
-    rows, starts, counts = np.unique(scope.link_rows[order], return_index=True, return_counts=True)
-    overlaps, width = np.zeros(len(rows), np.int64), int(records.max(initial=0)) + 2
+    width = int(scope.link_records.max(initial=0)) + 2
+    linked, records = np.divmod(np.sort(scope.link_rows * width + scope.link_records), width)
+    starts = np.flatnonzero(np.diff(linked, prepend=-1))
+    counts = np.diff(starts, append=len(linked))
+    overlaps = np.zeros(len(starts), np.int64)
     for place in range(int(counts.max(initial=0))):
         more = counts > place
         overlaps *= width
         overlaps[more] += records[starts[more] + place] + 1
-        overlaps = np.unique(overlaps, return_inverse=True)[1]
-    return rows, overlaps
+        overlaps = pa.array(overlaps).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return linked[starts], overlaps
 
 
 def remainder_combines_several_groups(case: Case) -> Iterator[Breach]:

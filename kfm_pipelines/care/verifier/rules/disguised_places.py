@@ -121,7 +121,7 @@ class _RowTexts:
 
     @classmethod
     def of(cls, case: Case, name: str, records: Numbers) -> "_RowTexts":
-        texts = case.texts_of(name)
+        texts = case.encoded(name)
         return cls(texts.distinct.to_pylist(), texts.codes[records])
 
     def numbers(self, read: Callable[[str], list[float]]) -> list[Floats]:
@@ -145,7 +145,7 @@ def _read_numbers(hidden: HiddenRows, name: str) -> list[Floats]:
     """Reads the numbers in a kept column, in one row per feature."""
     kind = hidden.case.schema.field(name).type
     if pa.types.is_string(kind):
-        distinct = hidden.case.texts_of(name).distinct.to_pylist()
+        distinct = hidden.case.encoded(name).distinct.to_pylist()
         if not any(coordinate_text.numbers(text) or coordinate_text.sexagesimal(text) for text in distinct):
             return []  # avoids computing one row per feature
         texts = _RowTexts.of(hidden.case, name, hidden.one_per_feature.records)

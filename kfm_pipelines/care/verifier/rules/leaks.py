@@ -41,7 +41,7 @@ def numbers_are_not_places(case: Case) -> Iterator[Breach]:
 
 def texts_hold_nothing_withheld(case: Case) -> Iterator[Breach]:
     for name in _kept_text_columns(case):
-        texts = [text for text in case.texts_of(name).distinct.to_pylist() if text]
+        texts = [text for text in case.encoded(name).distinct.to_pylist() if text]
         held = sum(map(bool, case.protected_phrases.find_in_each(texts)))
         if held:
             yield Breach("leak-text", name, "no text that holds a withheld value", f"{held} different texts")
@@ -49,7 +49,7 @@ def texts_hold_nothing_withheld(case: Case) -> Iterator[Breach]:
 
 def texts_hold_no_coordinates(case: Case) -> Iterator[Breach]:
     for name in _kept_text_columns(case):
-        texts = case.texts_of(name)
+        texts = case.encoded(name)
         distinct = texts.distinct.to_pylist()
         held = sum(_reveals_place(case, text) for text in distinct if text)
         numbers = [(find_decimals(text), find_grid_numbers(text)) for text in distinct]

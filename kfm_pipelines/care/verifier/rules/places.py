@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
+import pyarrow as pa
 import shapely
 
 from kfm_pipelines.care.rules import Displace, Generalise, Group, Leave, Suppress
 from kfm_pipelines.care.verifier.case import Case, RuleScope
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.types import Flags, Numbers
+from kfm_pipelines.parquet.encoded import NO_VALUE
 
 _DEGREE_TOLERANCE = 1e-9  # a tenth of a millimetre, for different ways to compute one place
 
@@ -80,19 +81,18 @@ def _check_centres(case: Case, scope: RuleScope, records: Numbers, at: Numbers) 
 def _check_outlines(case: Case, scope: RuleScope, records: Numbers, at: Numbers) -> Iterator[Breach]:
     if case.geometry is None:
         return
-    encoded = case.values(case.geometry, records).dictionary_encode()
-    distinct = encoded.dictionary.to_numpy(zero_copy_only=False)
-    shape = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    pairs = np.unique(np.column_stack([at, shape]), axis=0)
-    pairs = pairs[pairs[:, 1] >= 0]
-    found = shapely.from_wkb(distinct, on_invalid="ignore")
-    clean = np.array([_is_canonical_wkb(*pair) for pair in zip(distinct, found, strict=True)], dtype=np.bool_)
-    same = shapely.equals_exact(
-        shapely.normalize(found[pairs[:, 1]]), shapely.normalize(case.cells.outlines[pairs[:, 0]]), _DEGREE_TOLERANCE
-    )
-    good = same & clean[pairs[:, 1]] if len(pairs) else np.empty(0, np.bool_)
-    wrong = int((~good).sum()) + int(pc.sum(encoded.indices.is_null()).as_py() or 0)
-    if wrong or len(pairs) != len(np.unique(pairs[:, 0])):
+    geometries = case.encoded(case.geometry)
+    found = geometries.codes[records]
+    of_cell = np.full(len(case.cells.codes), NO_VALUE)
+    of_cell[at] = found
+    cells = np.flatnonzero(of_cell != NO_VALUE)
+    known = geometries.distinct.take(pa.array(of_cell[cells])).to_numpy(zero_copy_only=False)
+    shapes = shapely.from_wkb(known, on_invalid="ignore")
+    clean = all(_is_canonical_wkb(*pair) for pair in zip(known, shapes, strict=True))
+    expected = case.cells.outlines[cells]
+    same = shapely.equals_exact(shapely.normalize(shapes), shapely.normalize(expected), _DEGREE_TOLERANCE)
+    one_each = (found == of_cell[at]).all() and (found != NO_VALUE).all()
+    if not (clean and one_each and np.all(same)):
         yield Breach("place-outline", f"{scope.name}: {case.geometry}", "the outline of the cell", "another shape")
 
 

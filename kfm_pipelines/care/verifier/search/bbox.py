@@ -33,7 +33,7 @@ def _box_of_degrees(case: Case) -> Box | None:
 def _box_of_shapes(case: Case) -> Box | None:
     if case.geometry is None:
         return None
-    values = pc.unique(case.published.column(case.geometry)).to_numpy(zero_copy_only=False)
+    values = case.encoded(case.geometry).distinct.to_numpy(zero_copy_only=False)
     if not len(values):
         return None
     west, south, east, north = shapely.total_bounds(shapely.from_wkb(values, on_invalid="ignore")).tolist()

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import shapely
 from pyproj import Geod
 
-from kfm_pipelines.care.verifier.search.distinct import TextColumn
 from kfm_pipelines.care.verifier.types import Degrees, Numbers
+from kfm_pipelines.parquet.encoded import EncodedColumn
 
 _BATCH_SIZE = 65_536  # places whose intermediate arrays fit the processor's cache
 _SAFETY_FACTOR = 0.99
@@ -119,7 +119,7 @@ def _unit_vectors(longitudes: Degrees, latitudes: Degrees) -> Degrees:
     return np.column_stack([level * np.cos(east), level * np.sin(east), np.sin(north)])
 
 
-def read_cells(texts: TextColumn) -> Cells:
+def read_cells(texts: EncodedColumn) -> Cells:
     """Parses each distinct text once: a million values name a few thousand cells."""
     names = texts.distinct.to_pylist()
     known = [is_cell(name) for name in names]

@@ -18,6 +18,7 @@ from kfm_pipelines.care.verifier.search.word_index import (
     last_letter_codes,
     prefix_filter,
 )
+from kfm_pipelines.parquet.encoded import flatten
 
 _WORD = re.compile(r"[^\W_]+")
 _MIN_PHRASE_LENGTH = 4
@@ -31,7 +32,7 @@ class Phrases:
     def __init__(self, values: Iterable[str] | pa.ChunkedArray) -> None:
         column = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([pa.array(values, pa.string())])
         starts = range(0, len(column), _CHUNK_SIZE)
-        self._chunks = [_flatten(column.slice(start, _CHUNK_SIZE)) for start in starts]
+        self._chunks = [flatten(column.slice(start, _CHUNK_SIZE)) for start in starts]
         self._last_letter_codes = [last_letter_codes(chunk) for chunk in self._chunks]
         self._public_phrases: frozenset[str] = frozenset()
 
@@ -103,7 +104,7 @@ def is_number(phrase: str) -> bool:
 def _word_tables(fragments: Sequence[pa.Array]) -> Iterator[pa.Table]:
     column = pa.chunked_array(fragments, pa.string())
     for start in range(0, len(column), _BATCH_SIZE):
-        yield _normalise_words(_flatten(column.slice(start, _BATCH_SIZE)))
+        yield _normalise_words(flatten(column.slice(start, _BATCH_SIZE)))
 
 
 def _normalise_words(values: pa.Array) -> pa.Table:
@@ -131,11 +132,6 @@ def _normalise_phrase(value: str) -> str:
 def _all_words(texts: Sequence[str]) -> set[str]:
     written = {word for text in texts for word in _WORD.findall(text)}
     return written | {word.casefold() for word in written}
-
-
-def _flatten(column: pa.ChunkedArray) -> pa.Array:
-    flat = column.combine_chunks()
-    return flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
 
 
 def _is_in(values: pa.Array | pa.ChunkedArray, phrases: AbstractSet[str]) -> pa.ChunkedArray:

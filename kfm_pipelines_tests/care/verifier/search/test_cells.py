@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kfm_pipelines.care.verifier.search.cells import read_cells
-from kfm_pipelines.care.verifier.search.distinct import read_texts
+from kfm_pipelines.parquet.encoded import encode_column
 
 
 def around(cell: str, chance: random.Random) -> list[tuple[float, float]]:
@@ -40,7 +40,7 @@ def test_cells_contain_the_places_that_h3_assigns_to_them(resolution: int) -> No
             names.append(cell)
             places.append(place)
     latitudes, longitudes = np.array(places).T
-    read = read_cells(read_texts(pa.chunked_array([pa.array(names)])))
+    read = read_cells(encode_column(pa.chunked_array([pa.array(names)])))
     held = read.contain(read.positions, longitudes, latitudes)
     expected = [h3.latlng_to_cell(*place, resolution) == cell for cell, place in zip(names, places, strict=True)]
     assert held.tolist() == expected
@@ -58,6 +58,6 @@ def test_few_places_need_h3(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     longitudes, latitudes = rng.uniform(-102, -94.6, 5000), rng.uniform(37, 40, 5000)
     names = [h3.latlng_to_cell(*place, 4) for place in zip(latitudes.tolist(), longitudes.tolist(), strict=True)]
-    read = read_cells(read_texts(pa.chunked_array([pa.array(names)])))
+    read = read_cells(encode_column(pa.chunked_array([pa.array(names)])))
     assert read.contain(read.positions, longitudes, latitudes).all()
     assert len(asked) < 250
