@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from kfm_pipelines.parquet.encoded import encode_column
+from kfm_pipelines.parquet.distinct_values import encode_column
 
 
 def test_duplicate_and_unused_dictionary_entries_are_removed() -> None:
