@@ -18,6 +18,7 @@ from typing import Any
 from bench.measurement import Measurement
 from bench.stack import own_stack
 from kfm_pipelines.aws.clients import s3_client, sqs_client
+from kfm_pipelines.cli.main import quiet_libraries
 from kfm_pipelines.definitions import CHORES, build_definitions
 from kfm_pipelines.dispatch.worker import work
 from kfm_pipelines.inbox.drain import drain_all
@@ -42,6 +43,7 @@ def price_of_guarantees_s3(folder: Path) -> Measurement:
 def _price(folder: Path, name: str, store_url: str | None) -> Measurement:
     variables = {"KFM_BATCH_SIZE": str(KEYS)} | ({"KFM_STORE_URL": store_url} if store_url else {})
     ours, bare = [], []
+    quiet_libraries()  # as the command does: Dagster would print every event
     with own_stack(folder, **variables) as services:
         if store_url:
             s3_client().create_bucket(Bucket=BUCKET)

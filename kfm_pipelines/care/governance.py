@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -161,7 +162,7 @@ class KeyRules:
         return published_table(dataset, self.policy) if self.masks else dataset.table
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Governance:
     """Everything that may apply to the keys of one dataset, read once per stage of a run."""
 
@@ -191,8 +192,12 @@ class Governance:
     def config_digest(self, key: str) -> str:
         """Changes with everything that affects the published bytes."""
         exemption = self.rules_for(key).exemption
-        parts = ["kfm-config-2", self.oversight.dataset.digest, self.policy.digest, exemption.id if exemption else None]
+        parts = ["kfm-config-2", self._declaration_digest, self.policy.digest, exemption.id if exemption else None]
         return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
+
+    @cached_property
+    def _declaration_digest(self) -> str:
+        return self.oversight.dataset.digest
 
     def _refuse_if_invalid(self, exemption: Exemption) -> None:
         expected = {

@@ -60,7 +60,7 @@ def kfm(context: click.Context) -> None:
     Without KFM_POSTGRES_URL and AWS_ENDPOINT_URL a command uses the embedded stack in .kfm: the one that `kfm up` runs,
     or its own while it runs.
     """
-    context.obj = Session(open_services, use_running_stack, _definitions, _chores, _quiet_libraries)
+    context.obj = Session(open_services, use_running_stack, _definitions, _chores, quiet_libraries)
 
 
 for command in (
@@ -74,7 +74,7 @@ def main() -> None:
     # A script's background job ignores these signals, but must end when asked.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _quiet_libraries()
+    quiet_libraries()
     try:
         sys.exit(kfm.main(standalone_mode=False))
     except click.Abort:
@@ -92,7 +92,7 @@ def main() -> None:
         sys.exit(1)
 
 
-def _quiet_libraries() -> None:
+def quiet_libraries() -> None:
     """Keeps warnings and logs of libraries off the terminal unless KFM_DEBUG is set."""
     if not os.environ.get("KFM_DEBUG"):
         warnings.simplefilter("ignore")

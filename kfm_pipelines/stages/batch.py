@@ -29,7 +29,7 @@ from kfm_pipelines.stages.config.changes import refuse_laxer_policy
 from kfm_pipelines.stages.config.key_config import KeyConfigs
 from kfm_pipelines.stages.failure import FailureHandler
 from kfm_pipelines.stages.mask import audit_entry, mask_computed, masking_audit_entry
-from kfm_pipelines.stages.previews import BatchPreviews, CarePreview
+from kfm_pipelines.stages.previews import DETAILED_KEYS, BatchPreviews, CarePreview
 from kfm_pipelines.stages.publish import release
 from kfm_pipelines.stages.publish.promote import IntendedRelease
 from kfm_pipelines.stages.reproduce import declaration_digest
@@ -223,7 +223,8 @@ class Batch:
                             raise failure
                         published[one.key] = one.release.as_detail()
                         self._outcomes.emit_applied(one.claim, published[one.key])
-                        self.previews.hold_table(one.claim, one.release)
+            for one in [one for one in intended if one.key in published][-DETAILED_KEYS:]:
+                self.previews.hold_table(one.claim, one.release)
         self._store.forget_work(self._layout, all_keys)  # also of those that another worker has taken
         return published
 

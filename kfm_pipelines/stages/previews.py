@@ -21,7 +21,6 @@ from kfm_pipelines.state.key_facts import KeyFacts, load_facts
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
-from kfm_pipelines.stores.work import IN_MEMORY_BYTES
 from kfm_pipelines.telemetry.logs.configure import error_fields
 from kfm_pipelines.telemetry.logs.lines import format_traceback
 
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WIDTH_PX = 480  # about 20 kB, and a third more in the event log
+# A picture and the columns take up to 40 kB of the event log, so only the last keys of a run have them.
+DETAILED_KEYS = 20
 MAX_MAPS_PER_RUN = 5  # different pictures, about 0.1 s each after the first
 MAX_CACHED_MAPS = 16
 MAX_FILE_BYTES = 4 * 1024 * 1024  # larger files are not read again just to be drawn
@@ -53,7 +54,6 @@ class BatchPreviews:
         self._dataset = dataset
         self._configs = configs
         self._tables: dict[str, pa.Table] = {}
-        self._large = 0
 
     def care(self, claims: Sequence[Claim]) -> dict[str, CarePreview]:
         """Returns previews of the masked keys among those staged, as far as they can be drawn."""
@@ -80,10 +80,8 @@ class BatchPreviews:
 
     def hold_table(self, claim: Claim, release: Release) -> None:
         """Holds a published table, unless it is too large, until its map is drawn."""
-        is_large = release.bytes > IN_MEMORY_BYTES
-        if release.bbox is None or release.bytes > MAX_FILE_BYTES or (is_large and self._large >= MAX_MAPS_PER_RUN):
+        if release.bbox is None or release.bytes > MAX_FILE_BYTES:
             return
-        self._large += is_large
         path = Layout(self._dataset.pipeline).staged_data(claim.key, claim.epoch)
         self._tables[claim.key] = self._services.store.read_table(path, partial(read_parquet, name=claim.key))
 

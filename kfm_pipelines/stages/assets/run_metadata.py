@@ -11,6 +11,7 @@ from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.orchestration.dagster_internals import attach_partition_metadata
 from kfm_pipelines.orchestration.names import column_schema, image_metadata, location_metadata
 from kfm_pipelines.stages.batch import Batch
+from kfm_pipelines.stages.previews import DETAILED_KEYS
 from kfm_pipelines.stages.validate.table_gates import KeyVerdict
 from kfm_pipelines.state.wal import Entry, Outcome, last_entries_of_run
 from kfm_pipelines.stores import Layout
@@ -18,7 +19,6 @@ from kfm_pipelines.text import truncate_line
 
 MAX_LISTED = 50
 MAX_NOTE_LENGTH = 1000
-MAX_MAPS = 20  # a picture takes about 0.3 s and 40 kB of the event log
 
 
 def log_notes(context: dg.AssetExecutionContext, batch: Batch) -> None:
@@ -96,7 +96,7 @@ def attach_care_metadata(context: dg.AssetExecutionContext, batch: Batch, key_ve
     """Attaches masking numbers, which Dagster plots over time, and the map that readers will see to masked keys."""
     keys = list(dict.fromkeys(one.key for one in key_verdicts if one.verdict.passed and one.verdict.gate == "care"))
     metadata: dict[str, dict[str, Any]] = {}
-    for key, preview in batch.care_previews(keys[:MAX_MAPS]).items():
+    for key, preview in batch.care_previews(keys[-DETAILED_KEYS:]).items():
         metadata[key] = {f"care/{name}": value for name, value in preview.numbers.items()}
         metadata[key]["care/policy"] = preview.policy
         metadata[key]["care/map"] = image_metadata(preview.png, "what readers will see")
@@ -113,6 +113,8 @@ def finish_run(
     settled = [key for key in keys if _is_settled(entries.get(key))]
     unsettled = [key for key in keys if key not in settled and key not in batch.awaiting_review]
     metadata = {key: _key_metadata(batch, dataset, key, entries[key], published.get(key)) for key in settled}
+    for key in [key for key in settled if key in published][-DETAILED_KEYS:]:
+        metadata[key]["dagster/column_schema"] = column_schema(batch.previews.table(key))
     for key, png in batch.previews.maps().items():
         if key in metadata:
             metadata[key]["map"] = image_metadata(png, "where it is")
@@ -139,7 +141,6 @@ def _key_metadata(
     if release:
         metadata |= {
             "dagster/row_count": release["rows"],
-            "dagster/column_schema": column_schema(batch.previews.table(key)),
             "bytes": release["bytes"],
             "item": location_metadata(batch.previews.store_url, layout.item(key)),
             "data": location_metadata(batch.previews.store_url, layout.processed_data(key)),
