@@ -1,13 +1,11 @@
 """How much a key asks of its store: requests to S3, and syncs on files. Both are counted, and neither may grow."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.stores.files import sync_file_system
 from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
@@ -18,15 +16,6 @@ KEYS = 20
 # Objects for data, provenance, manifest and attestation; Item, revision, history, report and archived event.
 PUTS_PER_KEY = 9
 SYNCS_OF_A_RUN = 20
-
-
-@pytest.fixture
-def wired(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
-    """What goes between this process and S3."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", wire.url)
-    s3_client.cache_clear()
-    yield wire
-    s3_client.cache_clear()
 
 
 @pytest.mark.slow

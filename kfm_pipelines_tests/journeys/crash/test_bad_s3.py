@@ -6,9 +6,11 @@ from uuid import uuid4
 import pytest
 
 from kfm_pipelines.aws.clients import s3_client
+from kfm_pipelines.aws.objects import Bucket
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.stores import Layout
+from kfm_pipelines.stores.s3 import S3Store
 from kfm_pipelines_tests.fixtures.runs.batches import (
     applied,
     expire_leases,
@@ -17,10 +19,11 @@ from kfm_pipelines_tests.fixtures.runs.batches import (
     reading,
     receive,
     stage,
+    storing_in,
     upload,
 )
 from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
-from kfm_pipelines_tests.fixtures.stores.s3_faults import FAULTS, Fault, conflict, meeting
+from kfm_pipelines_tests.fixtures.stores.s3_faults import FAULTS, Fault, Wire, conflict
 
 
 def versions(site: Site, path: str) -> int:
@@ -49,30 +52,33 @@ def published_once(site: Site, key: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_fault_has_one_effect(stack: Stack, site_template: str, tmp_path: Path) -> None:
-    store_url, postgres_url = f"s3://bad-{uuid4().hex[:8]}/published", stack.environment["KFM_POSTGRES_URL"]
-    with opened_site(tmp_path / "site", postgres_url, site_template, KFM_STORE_URL=store_url) as site:
+def test_every_fault_has_one_effect(wired: Wire, stack: Stack, site_template: str, tmp_path: Path) -> None:
+    bucket, postgres_url = f"bad-{uuid4().hex[:8]}", stack.environment["KFM_POSTGRES_URL"]
+    with (
+        opened_site(tmp_path / "site", postgres_url, site_template, KFM_STORE_URL=f"s3://{bucket}/published") as site,
+        storing_in(site.services, S3Store(Bucket(bucket, read_seconds=1), "published")),
+    ):
         for hour, (name, fault) in enumerate({**FAULTS, "409": conflict}.items()):
             new = upload(site, hour=hour, version=hour)
             receive(site.services, new)
             batch = stage(site.services, site.dataset, [new.key], f"run-{name}")
             with (
                 reading(site.services.store, Layout(site.dataset.pipeline).item(new.key)) as seen,
-                meeting(fault, "PutObject", lambda call: call % 2 == 1) as calls,
+                wired.meeting(fault, "PutObject", lambda call: call % 2 == 1) as calls,
             ):
                 batch.publish([new.key])
             assert len(calls) >= 8
             published_once(site, new.key)
             assert seen.problems == []
-        unreachable_for_a_while(site, hour + 1, FAULTS["lost"])
+        unreachable_for_a_while(site, wired, hour + 1, FAULTS["lost"])
 
 
-def unreachable_for_a_while(site: Site, hour: int, fault: Fault) -> None:
+def unreachable_for_a_while(site: Site, wired: Wire, hour: int, fault: Fault) -> None:
     """Every answer is lost until the run gives up; the next run finds its work and finishes it."""
     new = upload(site, hour=hour, version=hour)
     receive(site.services, new)
     batch = stage(site.services, site.dataset, [new.key], "run-given-up")
-    with meeting(fault, "PutObject", lambda _: True):
+    with wired.meeting(fault, "PutObject", lambda _: True):
         batch.publish([new.key])
     assert new.key not in applied(site.services)
     assert "cannot be reached" in batch.notes[new.key]
