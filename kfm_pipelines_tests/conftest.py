@@ -19,7 +19,7 @@ from kfm_pipelines_tests.fixtures.sites.homes import temporary_home
 from kfm_pipelines_tests.fixtures.sites.shared_site import untouched
 from kfm_pipelines_tests.fixtures.sites.site import Site, create_template, opened_site
 from kfm_pipelines_tests.fixtures.skip_hints import describe_skips
-from kfm_pipelines_tests.fixtures.stores.stores import bucket, store, wire
+from kfm_pipelines_tests.fixtures.stores.stores import bucket, store, wire, wired
 
 __all__ = [
     "bucket",
@@ -34,6 +34,7 @@ __all__ = [
     "store",
     "untouched",
     "wire",
+    "wired",
 ]
 
 # The same examples on every machine and in every run, so that a failure can be reproduced.

@@ -18,7 +18,11 @@ from dagster_postgres.utils import get_token_provider_from_config, pg_url_from_c
 from sqlalchemy import and_, func, select
 from sqlalchemy.engine import Connection
 
-PLANNED = {dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED}
+BATCHED = {
+    dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED,
+    dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED,
+    dg.DagsterEventType.ASSET_MATERIALIZATION,
+}
 EVENTS_PER_BATCH = 200
 
 
@@ -41,12 +45,15 @@ class EventLog(PostgresEventLogStorage):
         )
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
-        if not {event.get_dagster_event().event_type for event in events} <= PLANNED:
+        if not {event.get_dagster_event().event_type for event in events} <= BATCHED:
             super().store_event_batch(events)
             return
+        # With values of its own for each row, SQLAlchemy would compile the statement anew each time.
+        inserting = SqlEventLogStorageTable.insert().returning(
+            SqlEventLogStorageTable.c.id, sort_by_parameter_order=True
+        )
         with self._connect() as connection:
-            inserting = self.prepare_insert_event_batch(events).returning(SqlEventLogStorageTable.c.id)
-            ids = [row[0] for row in connection.execute(inserting)]
+            ids = list(connection.execute(inserting, [self._event_to_row(event) for event in events]).scalars())
         assets = [(event, id_) for event, id_ in zip(events, ids, strict=True) if event.get_dagster_event().asset_key]
         latest = {event.get_dagster_event().asset_key: (event, id_) for event, id_ in assets}
         with self.index_transaction() as connection:

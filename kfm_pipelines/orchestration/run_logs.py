@@ -38,10 +38,10 @@ class RunLogs(logging.Handler):
         if self._log is None:
             return
         try:
-            line = convert_record(record)
+            line = convert_record(record, self._log.min_level)
         except Exception:  # noqa: BLE001 - a future Dagster may log in another form; runs must go on
             line = _build_record(record.levelno, "a log record of a run could not be converted", {"job": None})
-        if line.levelno >= self._log.min_level:
+        if line is not None:
             self._log.append(line)
 
     def close(self) -> None:
@@ -50,12 +50,15 @@ class RunLogs(logging.Handler):
         super().close()
 
 
-def convert_record(record: logging.LogRecord) -> logging.LogRecord:
-    """Converts a record of Dagster without its message, which repeats the error and may quote data."""
+def convert_record(record: logging.LogRecord, min_level: int = logging.NOTSET) -> logging.LogRecord | None:
+    """Converts a record of Dagster without its message, which repeats the error and may quote data. Returns None below
+    the level."""
     meta: Mapping[str, Any] = record.dagster_meta  # type: ignore[attr-defined]
     event: DagsterEvent | None = meta["dagster_event"]
     always = event is not None and event.event_type in ALWAYS_LOGGED
     level = max(record.levelno, logging.INFO) if always else record.levelno
+    if level < min_level:
+        return None
     fields = {**_run_fields(meta, level), **(_event_fields(event) if event else {})}
     fields |= {"created": record.created, "exc_info": record.exc_info}
     return _build_record(level, meta["orig_message"], fields)

@@ -1,14 +1,12 @@
 """How much a key asks of S3, of Postgres and of a disk in a real run. All three are counted, and none may grow."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
 
-from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.stores.files import sync_file_system
 from kfm_pipelines_tests.fixtures.proxy import open_proxy
@@ -23,15 +21,6 @@ PUTS_PER_KEY = 9
 SYNCS_OF_A_RUN = 44
 MESSAGES_PER_KEY = 20
 MESSAGES_OF_A_RUN = 1500
-
-
-@pytest.fixture
-def wired(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
-    """What goes between this process and S3."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", wire.url)
-    s3_client.cache_clear()
-    yield wire
-    s3_client.cache_clear()
 
 
 def test_a_key_takes_eleven_requests_and_few_messages(
