@@ -26,7 +26,7 @@ from kfm_pipelines.care.verifier.search.distinct import distinct
 from kfm_pipelines.care.verifier.search.phrases import Phrases
 from kfm_pipelines.care.verifier.types import Flags, Floats, Numbers
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.parquet.encoded import EncodedColumn, encode_column, flatten
+from kfm_pipelines.parquet.distinct_values import EncodedColumn, encode_column, flatten
 
 
 @dataclass(frozen=True, eq=False)

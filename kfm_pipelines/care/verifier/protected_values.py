@@ -18,7 +18,7 @@ from kfm_pipelines.care.verifier.search.distinct import distinct, is_among, with
 from kfm_pipelines.care.verifier.search.phrases import Phrases
 from kfm_pipelines.care.verifier.types import Degrees
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.parquet.encoded import encode_column
+from kfm_pipelines.parquet.distinct_values import encode_column
 
 _SAMPLE_SIZE = 4096
 _DECIMAL = re.compile(r"(?<![0-9.])-?[0-9]{1,8}\.[0-9]{3,}(?![0-9]|\.[0-9])")

@@ -72,7 +72,7 @@ def _number_texts(suite: Suite, table: "pa.Table") -> "tuple[Suite, pa.Table]":
     """Has the suite use numbers for texts where only equality counts: GX hashes texts again for each expectation."""
     import pyarrow as pa
 
-    from kfm_pipelines.parquet.encoded import NO_VALUE, encode_column
+    from kfm_pipelines.parquet.distinct_values import NO_VALUE, encode_column
 
     asked = {name for one in suite.expectations if one.type in EQUALITY_EXPECTATIONS for name in one.columns}
     texts = [field.name for field in table.schema if field.name in asked and field.type == pa.string()]

@@ -86,7 +86,7 @@ def _judge_geometries(column: "pa.ChunkedArray") -> "tuple[Iterator[Flags], Flag
     """Returns for each fault which geometries have it, and which of them each row has; -1 for null."""
     import numpy as np
 
-    from kfm_pipelines.parquet.encoded import encode_column, flatten
+    from kfm_pipelines.parquet.distinct_values import encode_column, flatten
 
     points = coordinates_of(flatten(column).drop_null())
     if points is None:

@@ -11,7 +11,7 @@ from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.origins import UNKNOWN
 from kfm_pipelines.care.verifier.types import Flags
 from kfm_pipelines.declarations.tables import arrow_type
-from kfm_pipelines.parquet.encoded import NO_VALUE, EncodedColumn
+from kfm_pipelines.parquet.distinct_values import NO_VALUE, EncodedColumn
 
 
 def allowed_columns(case: Case) -> dict[str, pa.DataType]:

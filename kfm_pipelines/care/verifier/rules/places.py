@@ -11,7 +11,7 @@ from kfm_pipelines.care.rules import Displace, Generalise, Group, Leave, Suppres
 from kfm_pipelines.care.verifier.case import Case, RuleScope
 from kfm_pipelines.care.verifier.evidence import Breach
 from kfm_pipelines.care.verifier.types import Flags, Numbers
-from kfm_pipelines.parquet.encoded import NO_VALUE
+from kfm_pipelines.parquet.distinct_values import NO_VALUE
 
 _DEGREE_TOLERANCE = 1e-9  # a tenth of a millimetre, for different ways to compute one place
 

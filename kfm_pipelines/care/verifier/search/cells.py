@@ -12,7 +12,7 @@ import shapely
 from pyproj import Geod
 
 from kfm_pipelines.care.verifier.types import Degrees, Numbers
-from kfm_pipelines.parquet.encoded import EncodedColumn
+from kfm_pipelines.parquet.distinct_values import EncodedColumn
 
 _BATCH_SIZE = 65_536  # places whose intermediate arrays fit the processor's cache
 _SAFETY_FACTOR = 0.99

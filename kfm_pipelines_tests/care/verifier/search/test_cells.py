@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kfm_pipelines.care.verifier.search.cells import read_cells
-from kfm_pipelines.parquet.encoded import encode_column
+from kfm_pipelines.parquet.distinct_values import encode_column
 
 
 def around(cell: str, chance: random.Random) -> list[tuple[float, float]]:

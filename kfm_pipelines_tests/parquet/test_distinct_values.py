@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kfm_pipelines.parquet.encoded import EncodedColumn, encode_column
+from kfm_pipelines.parquet.distinct_values import EncodedColumn, encode_column
 
 
 def decoded(column: EncodedColumn) -> list[object]:
@@ -25,8 +25,8 @@ def test_duplicate_and_unused_dictionary_entries_are_removed() -> None:
 def test_rows_have_the_same_code_when_their_values_are_equal(seed: int, ordered: bool) -> None:
     """Values in order are compared with their neighbours, others are hashed."""
     rng = np.random.default_rng(seed)
-    values: list[str | None] = [*map(str, rng.integers(0, 40, int(rng.integers(0, 3000))))]
-    values = sorted(map(str, values)) if ordered else [*values, None, "0"]
+    texts = [*map(str, rng.integers(0, 40, int(rng.integers(0, 3000))))]
+    values: list[str | None] = [*sorted(texts)] if ordered else [*texts, None, "0"]
     halves = [pa.array(values[: len(values) // 2], pa.string()), pa.array(values[len(values) // 2 :], pa.string())]
     column = encode_column(pa.chunked_array(halves))
     assert decoded(column) == values
