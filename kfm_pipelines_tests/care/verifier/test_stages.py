@@ -1,11 +1,13 @@
 """Every rule of the verifier is needed: without it, a tampering that another test finds goes unnoticed."""
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from kfm_pipelines.care.verifier import stages
+from kfm_pipelines.care.verifier import Breach, stages
+from kfm_pipelines.care.verifier.case import Case
 from kfm_pipelines.care.verifier.rules import (
     columns,
     counts,
@@ -33,7 +35,9 @@ from kfm_pipelines_tests.care.verifier.rules import (
     test_leaks,
     test_places,
 )
+from kfm_pipelines_tests.fixtures.care.honest_releases import register_release
 from kfm_pipelines_tests.fixtures.care.leaked_values import DOCUMENTS
+from kfm_pipelines_tests.fixtures.care.tampering import breaches_of
 
 Finds = Callable[[], None]
 
@@ -149,6 +153,18 @@ FINDS: dict[VerifierRule, Finds] = {
         test_item_binding.test_a_digest_of_an_unpublished_file_is_found, test_item_binding.SPELT, "MD5", part="original"
     ),
 }
+
+
+def test_breaches_are_in_the_order_of_the_rules_however_long_each_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rule(number: int) -> VerifierRule:
+        def check(_: Case) -> Iterator[Breach]:
+            time.sleep(0.02 * (3 - number))
+            yield Breach(f"rule {number}", "data", "this", "that")
+
+        return check
+
+    monkeypatch.setattr(stages, "STAGES", (tuple(map(rule, range(3))), (rule(3),)))
+    assert [breach.rule for breach in breaches_of(register_release())] == ["rule 0", "rule 1", "rule 2"]
 
 
 def test_every_rule_has_a_tampering() -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -181,6 +182,32 @@ def test_GX_s_own_result_has_values_only_when_asked(hidden: SuiteResult) -> None
     with_values = judge_suite(ASKED, subject(SECRET, may_sample=False), values=True)
     assert "1234" in as_json(with_values.gx)
     assert with_values == hidden
+
+
+EQUAL = made(
+    {"type": "expect_compound_columns_to_be_unique", "kwargs": {"column_list": ["site_no", "qualifier"]}},
+    {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "site_no", "mostly": 0.5}},
+    {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "site_no", "regex": "^a"}},
+    {"type": "expect_column_unique_value_count_to_be_between", "kwargs": {"column": "qualifier", "max_value": 2}},
+    {
+        "type": "expect_column_proportion_of_unique_values_to_be_between",
+        "kwargs": {"column": "site_no", "min_value": 0.5},
+    },
+)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_numbers_in_place_of_texts_change_nothing(seed: int) -> None:
+    """Texts are numbered unless values are asked for."""
+    rng = np.random.default_rng(seed)
+    choice = np.array(["a", "b", "ab", "c", None])
+    texts = {name: rng.choice(choice, 12).tolist() for name in ("site_no", "qualifier")}
+    if seed % 2:
+        texts["site_no"] = sorted(text or "" for text in texts["site_no"])
+    judged = subject(rows(12, **texts))
+    numbered, written = judge_suite(EQUAL, judged), judge_suite(EQUAL, judged, values=True)
+    assert numbered == written
+    assert "numbered" not in as_json(numbered.gx)
 
 
 def as_json(result: Any) -> str:

@@ -16,6 +16,7 @@ import pytest
 
 from kfm_pipelines.care.verifier import Breach, Evidence
 from kfm_pipelines.care.verifier.rules.file_bytes import count_coordinates
+from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines_tests.fixtures.care.handmade_releases import Row, asset, parquet, unparquet
 from kfm_pipelines_tests.fixtures.care.honest_releases import register_release
 from kfm_pipelines_tests.fixtures.care.leaked_values import DOCUMENTS, Leak, hidden, leak_from
@@ -109,6 +110,15 @@ def test_the_rewritten_table_must_be_the_same() -> None:
     other = replace(evidence, rewrite=lambda: parquet(unparquet(evidence.data).slice(1)))
     subjects = {breach.subject for breach in breaches_of(release, other)}
     assert subjects == {"data", "rewritten"}
+
+
+def test_a_table_that_cannot_be_written_again_is_not_passed() -> None:
+    def fail() -> bytes:
+        raise InputUnreadable("one")
+
+    release = register_release()
+    with pytest.raises(InputUnreadable):
+        breaches_of(release, replace(release.evidence(), rewrite=fail))
 
 
 @pytest.mark.parametrize("rewritten", [b"", b"PAR1garbage"])
