@@ -137,6 +137,8 @@ class Claims:
         if self._skip_in_review:
             for reason in keys_in_review(self._database, [key]).values():
                 raise KeyBusy(reason)
+        if rows[0]["lease_until"] is None:
+            raise KeyBusy(f"{key}: another run has just released it")
         raise KeyBusy(f"{key}: held by run {rows[0]['owner']} until {rows[0]['lease_until']:%H:%M:%S %Z}")
 
 
