@@ -16,7 +16,6 @@ from kfm_pipelines.dispatch import tables
 from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, FairScheduler, PlannedRun, RunCapacity, plan_runs, share_of
 from kfm_pipelines.inbox.drain import DrainResult
 from kfm_pipelines.orchestration import dagster_internals as internals
-from kfm_pipelines.orchestration.event_log import partition_places
 from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import STAGES, asset_key, group_of, limit_tags, pool_of
 from kfm_pipelines.orchestration.tags import DATASET_TAG
@@ -250,6 +249,8 @@ def plan_due_runs(
 def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, keys: Sequence[str]) -> Mapping[str, int]:
     """Makes every key a partition; new ones sorted and in one statement, so that they are contiguous. Returns the place
     of each among all partitions."""
+    from kfm_pipelines.orchestration.event_log import partition_places  # imports Alembic, which definitions do not need
+
     name = group_of(dataset)
     places = partition_places(instance, name, keys)
     new = sorted(set(keys) - places.keys())

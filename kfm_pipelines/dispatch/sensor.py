@@ -18,11 +18,11 @@ from kfm_pipelines.watermarks.late import tick_watermarks
 from kfm_pipelines.watermarks.late_lane import count_held_by_dataset
 from kfm_pipelines.watermarks.queries import read_watermarks
 
-# Dagster drops the result of a tick after 60 s, and messages wait for its end. Requesting runs stops early enough for
-# what has begun by then.
-TICK_SECONDS = 20.0
-DRAIN_SECONDS = 8.0
+# Dagster drops the result of a tick after 60 s, and messages wait for its end: a tick stays under 20 s. Requesting runs
+# ends early enough for what has begun by then, but never before it has begun.
+DRAIN_SECONDS = 12.0
 DISPATCH_UNTIL_SECONDS = 15.0
+MIN_DISPATCH_SECONDS = 3.0
 
 
 def ingest_sensor(jobs: Sequence[UnresolvedAssetJobDefinition], chores: Chores) -> dg.SensorDefinition:
@@ -40,12 +40,13 @@ def ingest_sensor(jobs: Sequence[UnresolvedAssetJobDefinition], chores: Chores) 
 
 def tick(instance: dg.DagsterInstance, services: Services, chores: Chores) -> dg.SensorResult:
     """Keys that are already recorded do not wait for a queue that is unavailable."""
-    deadline = time.monotonic() + DISPATCH_UNTIL_SECONDS
+    began = time.monotonic()
     try:
         drained = "; ".join([_drain_queues(services, chores), *chores.run_always(services)])
         tick_watermarks(services.database, services.datasets)
         drained = "; ".join([drained, *_format_watermarks(services.database)])
         reap(instance, services)
+        deadline = max(began + DISPATCH_UNTIL_SECONDS, time.monotonic() + MIN_DISPATCH_SECONDS)
         requests = dispatch(instance, services, deadline=deadline)
         if requests.runs:
             return dg.SensorResult(run_requests=list(requests.runs))

@@ -106,8 +106,9 @@ class Batch:
                             continue
                         config = self._configs.for_key(claim.key)
                         with metered_span(self._services, "transform"):
-                            computed = write_parquet(compute(config.dataset, prepared.objects))
-                        self._store.write(self._layout.computed_table(claim.key, claim.epoch), computed)
+                            computed = compute(config.dataset, prepared.objects)
+                        path = self._layout.computed_table(claim.key, claim.epoch)
+                        self._store.write_table(path, computed, write_parquet)
                         detail = {**prepared.as_detail(), **config.as_detail(claim.key)}
                         results.append(StageResult(Transition(claim, Step.COMPUTE, detail)))
             self._advance("compute", results)

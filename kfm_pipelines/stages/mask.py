@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.governance import KeyRules
@@ -66,10 +67,11 @@ def audit_entry(
 def mask_computed(services: Services, dataset: Dataset, rules: KeyRules, claim: Claim) -> MaskResult:
     """Masks the table that `compute` has left for this claim."""
     layout = Layout(dataset.pipeline)
-    data = services.store.read_work(layout.computed_table(claim.key, claim.epoch))
-    table = read_parquet(data, claim.key)
+    path = layout.computed_table(claim.key, claim.epoch)
+    table = services.store.read_table(path, partial(read_parquet, name=claim.key))
     if not rules.masks:
         return MaskResult(table)
+    data = services.store.read_work(path)
     judge_before_masking(services, dataset, claim, data, table)
     outcome = mask(table, dataset, rules.policy, rules.secret)
     if outcome.crosswalk is not None:

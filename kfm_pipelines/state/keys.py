@@ -157,8 +157,8 @@ class Claims:
         if self._skip_in_review:
             for reason in keys_in_review(self._database, [key]).values():
                 return KeyBusy(reason)
-        if rows[0]["owner"] is None:
-            return KeyBusy(f"{key}: another run has just ended its work on it")
+        if rows[0]["lease_until"] is None:
+            return KeyBusy(f"{key}: another run has just released it")
         return KeyBusy(f"{key}: held by run {rows[0]['owner']} until {rows[0]['lease_until']:%H:%M:%S %Z}")
 
 

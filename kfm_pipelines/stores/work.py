@@ -5,6 +5,7 @@ request and no sync, and end with the process however it ends. What somebody els
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from tempfile import TemporaryFile
 from threading import Lock
 from typing import IO, TYPE_CHECKING
@@ -25,7 +26,7 @@ class WorkStore(Store):
 
     def __init__(self, durable: Store) -> None:
         self.durable = durable
-        self._files: dict[str, bytes | Place] = {}
+        self._files: dict[str, bytes | Place | Callable[[], bytes]] = {}
         self._tables: dict[str, pa.Table] = {}  # of some of the files
         self._shared: set[str] = set()
         self._lock = Lock()
@@ -47,6 +48,8 @@ class WorkStore(Store):
     def read_local(self, path: str) -> bytes | None:
         """Returns the bytes if this process holds them."""
         found = self._files.get(path)
+        if callable(found):
+            found = self._files[path] = found()
         if self._spill is None or not isinstance(found, tuple):
             return found  # type: ignore[return-value]  # there is no place without a file
         return os.pread(self._spill.fileno(), found[1], found[0])
@@ -76,6 +79,13 @@ class WorkStore(Store):
                 except ServiceUnavailable as error:
                     failures[path] = error
         return failures
+
+    def write_table(self, path: str, table: "pa.Table", write: "Callable[[pa.Table], bytes]") -> None:
+        """Writes a table to a file of a work folder; a small one only when somebody reads the file."""
+        if table.nbytes > IN_MEMORY_BYTES:
+            self.write(path, write(table))
+        else:
+            self._files[path], self._tables[path] = partial(write, table), table
 
     def read_table(self, path: str, read: "Callable[[bytes], pa.Table]") -> "pa.Table":
         """Returns the table that `read` finds in a file of a work folder; of a small one, without reading it again."""

@@ -1,7 +1,9 @@
 """What is requested while keys compete for slots, and what happens to the keys of dead runs."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import dagster as dg
 import pytest
@@ -95,6 +97,22 @@ def test_no_more_runs_are_requested_under_a_prefix_than_its_limit(small: Site, i
     assert requested(instance, small.services) == []
     finish(small.services, limited[0])
     assert requested(instance, small.services) == limited[2:3]
+
+
+def test_after_the_deadline_nothing_is_requested_and_the_next_tick_goes_on(
+    small: Site, instance: dg.DagsterInstance
+) -> None:
+    keys = make_due(small, 0, 1)
+    assert dispatch(instance, small.services, deadline=time.monotonic() - 1).runs == ()
+    assert requested(instance, small.services) == keys
+
+
+def test_open_runs_are_looked_up_at_once(small: Site, instance: dg.DagsterInstance) -> None:
+    make_due(small, *range(4))
+    assert len(dispatch(instance, small.services).runs) == 4
+    with patch.object(instance, "get_runs", wraps=instance.get_runs) as looks:
+        assert len(close_finished_dispatches(instance, small.services)) == 4
+    assert looks.call_count == 1
 
 
 def test_a_lost_request_is_repeated_with_its_limit(small: Site, instance: dg.DagsterInstance) -> None:

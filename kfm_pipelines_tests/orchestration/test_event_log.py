@@ -125,9 +125,9 @@ def statuses(site: Site, instance: dg.DagsterInstance, stage: str) -> tuple[set[
     partitions = partitions_of(site.dataset)
     cached = get_and_update_asset_status_cache_value(instance, asset_key(site.dataset, stage), partitions, instance)
     assert cached is not None
-    listed = (
+    subsets = (
         cached.deserialize_in_progress_partition_subsets(partitions),
         cached.deserialize_failed_partition_subsets(partitions),
     )
-    in_progress, failed = (set(one.get_partition_keys()) for one in listed)
+    in_progress, failed = (set(one.get_partition_keys()) for one in subsets)
     return in_progress, failed

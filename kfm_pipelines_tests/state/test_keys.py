@@ -199,3 +199,9 @@ def test_no_statement_can_make_an_owner_without_a_lease(database: Database) -> N
     known_key(database)
     with pytest.raises(Exception, match="a_lease_has_an_owner"):
         database.execute("UPDATE kfm.keys SET owner = 'run-1', epoch = epoch + 1")
+
+
+def test_a_key_released_between_refusal_and_reason_is_busy(database: Database) -> None:
+    key = known_key(database)
+    with pytest.raises(KeyBusy, match="another run has just released it"):
+        Claims(database, "run-2", 60)._explain_refusal(key)

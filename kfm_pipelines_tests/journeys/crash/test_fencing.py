@@ -66,7 +66,8 @@ def test_nobody_overtakes_a_publication(
     site: Site, three_keys: Undisturbed, moment: str, place: str, wakes: bool
 ) -> None:
     with stopped_worker(site, moment, place, site.key(1), 1) as late:
-        second = Worker(site, "SIGCONT", "before", "nothing", "", 1)
+        # Only its batches: a whole worker does not even try a key whose row is locked.
+        second = Worker(site, "SIGCONT", "before", "nothing", "", 1, "batches")
         try:
             _await_a_blocked_claim(site)
             assert second.is_running()
