@@ -204,4 +204,4 @@ def test_no_statement_can_make_an_owner_without_a_lease(database: Database) -> N
 def test_a_key_released_between_refusal_and_reason_is_busy(database: Database) -> None:
     key = known_key(database)
     with pytest.raises(KeyBusy, match="another run has just released it"):
-        Claims(database, "run-2", 60)._explain_refusal(key)
+        raise Claims(database, "run-2", 60)._refusal(key)
