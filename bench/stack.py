@@ -12,9 +12,9 @@ from kfm_pipelines.services import Services
 
 @contextmanager
 def own_stack(folder: Path, **variables: str) -> Iterator[Services]:
-    os.environ.update({"KFM_HOME": str(folder / "home"), **variables})
-    for variable in ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "KFM_STORE_URL", "DAGSTER_HOME"):
+    for variable in ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "KFM_STORE_URL", "DAGSTER_HOME"):
         os.environ.pop(variable, None)
+    os.environ.update({"KFM_HOME": str(folder / "home"), **variables})
     for client in (s3_client, sns_client, sqs_client):
         client.cache_clear()  # the stack has new ports each time it starts
     with open_services() as services:

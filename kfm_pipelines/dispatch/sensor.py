@@ -7,6 +7,7 @@ import dagster as dg
 
 from kfm_pipelines.console.output import format_count
 from kfm_pipelines.dispatch.dispatch import Chores, RunRequests, dispatch, reap
+from kfm_pipelines.dispatch.tables import seconds_until_due
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.inbox.drain import drain_all
 from kfm_pipelines.inbox.record import BatchCounts
@@ -23,6 +24,8 @@ from kfm_pipelines.watermarks.queries import read_watermarks
 DRAIN_SECONDS = 12.0
 DISPATCH_UNTIL_SECONDS = 15.0
 MIN_DISPATCH_SECONDS = 3.0
+# Dagster starts a tick every five seconds, or right after one that took longer.
+IDLE_SECONDS = 4
 
 
 def ingest_sensor(jobs: Sequence[UnresolvedAssetJobDefinition], chores: Chores) -> dg.SensorDefinition:
@@ -33,16 +36,17 @@ def ingest_sensor(jobs: Sequence[UnresolvedAssetJobDefinition], chores: Chores) 
         description="Moves queue messages into the inbox and requests runs over due keys.",
     )
     def kfm_ingest(context: dg.SensorEvaluationContext, services: ServicesResource) -> dg.SensorResult:
-        return tick(context.instance, services.open(), chores)
+        return tick(context.instance, services.open(), chores, idle_seconds=IDLE_SECONDS)
 
     return kfm_ingest
 
 
-def tick(instance: dg.DagsterInstance, services: Services, chores: Chores) -> dg.SensorResult:
-    """Keys that are already recorded do not wait for a queue that is unavailable."""
+def tick(instance: dg.DagsterInstance, services: Services, chores: Chores, *, idle_seconds: int = 0) -> dg.SensorResult:
+    """Keys that are already recorded do not wait for a queue that is unavailable. With nothing to do, a tick waits for
+    a message, because Dagster rests between ticks."""
     began = time.monotonic()
     try:
-        drained = "; ".join([_drain_queues(services, chores), *chores.run_always(services)])
+        drained = "; ".join([_drain_queues(services, chores, idle_seconds), *chores.run_always(services)])
         tick_watermarks(services.database, services.datasets)
         drained = "; ".join([drained, *_format_watermarks(services.database)])
         reap(instance, services)
@@ -57,8 +61,10 @@ def tick(instance: dg.DagsterInstance, services: Services, chores: Chores) -> dg
         chores.gauges(services)
 
 
-def _drain_queues(services: Services, chores: Chores) -> str:
-    drained = drain_all(services, budget_seconds=DRAIN_SECONDS)
+def _drain_queues(services: Services, chores: Chores, idle_seconds: int) -> str:
+    until_due = seconds_until_due(services.database, services.datasets)
+    is_idle = until_due is None or until_due > idle_seconds
+    drained = drain_all(services, budget_seconds=DRAIN_SECONDS, wait_seconds=idle_seconds if is_idle else 0)
     summary = [f"this tick: {_format_counts(drained.counts)}", *drained.problems]
     if drained.unreachable:
         return "; ".join(summary)

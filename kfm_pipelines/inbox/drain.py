@@ -33,19 +33,21 @@ class DrainResult:
 
 
 def drain_all(services: Services, *, budget_seconds: float, wait_seconds: int = 0) -> DrainResult:
-    """Drains every queue, the urgent one first. None can use up the time of those after it."""
+    """Drains every queue, the urgent one first. None can use up the time of those after it. If all are empty, waits so
+    long for a message in the ordinary queue."""
     total, problems = BatchCounts(), []
     deadline = time.monotonic() + budget_seconds
     for number, intake in enumerate(services.intakes):
         left = deadline - time.monotonic()
         share = max(0.0, left / (len(services.intakes) - number))
-        wait = wait_seconds if number == len(services.intakes) - 1 else 0
         try:
-            total += drain(services, intake.queue, budget_seconds=share, wait_seconds=wait)
+            total += drain(services, intake.queue, budget_seconds=share)
         except KfmError as error:
             problems.append(f"{error}; will try again")
             if isinstance(error, Unreachable):
                 return DrainResult(total, tuple(problems), unreachable=True)  # all queues have the same address
+    if wait_seconds and not total.received and not problems:
+        total += drain(services, services.queue, budget_seconds=0, wait_seconds=wait_seconds)
     return DrainResult(total, tuple(problems))
 
 

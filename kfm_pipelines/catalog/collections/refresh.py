@@ -6,6 +6,7 @@ whatever a crash left behind.
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import PurePosixPath
 
 from kfm_pipelines.care.governance import policy_of
@@ -67,16 +68,21 @@ def _write_pages(
     """Writes stale pages, those above a new one, and missing ones. Returns summaries of the stale pages."""
     layout, names = Layout(dataset.pipeline), {page.page for page in stale}
     above = {name for page in stale if page.is_new for name in stac.pages_above(page.page)}
-    above |= {name for one in names for name in stac.pages_above(one) if not services.store.exists(layout.page(name))}
-    summaries = {}
-    for page in sorted(names | above, key=lambda page: (-len(page), page)):
-        items = published_keys(connection, dataset.dataset, page)
-        below = pages.pages_below(connection, dataset.dataset, page, names)
-        document = stac.page_document(dataset.pipeline, page, below, [item.key for item in items])
-        summaries[page] = pages.summarise_items(items)
-        if (series := _series(services, dataset, summaries[page])) is not None:  # None for a page of pages
-            update_sealed(services, layout.page_dcat(page), page_dcat(series, page, items))
-        update_sealed(services, layout.page(page), document)
+    known = {name for one in names for name in stac.pages_above(one)}
+    there = services.store.exists_all(map(layout.page, known))
+    above |= {name for name in known if layout.page(name) not in there}
+    summaries: dict[str, Summary] = {}
+    for _, level in groupby(sorted(names | above, key=lambda page: (-len(page), page)), key=len):
+        documents = {}
+        for page in level:
+            items = published_keys(connection, dataset.dataset, page)
+            below = pages.pages_below(connection, dataset.dataset, page, names)
+            summaries[page] = pages.summarise_items(items)
+            if (series := _series(services, dataset, summaries[page])) is not None:  # None for a page of pages
+                documents[layout.page_dcat(page)] = page_dcat(series, page, items)
+            keys = [item.key for item in items]
+            documents[layout.page(page)] = stac.page_document(dataset.pipeline, page, below, keys)
+        update_sealed(services, documents)
     return {page: summaries[page] for page in names}
 
 
@@ -96,7 +102,7 @@ def _write_collection(
         keys_with_errors=pages.count_keys_with_errors(connection, dataset.dataset),
         has_snapshot=tables.has_snapshot(connection, dataset.dataset, tables.ITEMS_SNAPSHOT),
     )
-    update_sealed(services, Layout(dataset.pipeline).collection(), stac.collection_document(dataset, facts))
+    update_sealed(services, {Layout(dataset.pipeline).collection(): stac.collection_document(dataset, facts)})
     return True
 
 
@@ -104,7 +110,6 @@ def _write_root(services: Services, connection: Connection, dataset: Dataset, to
     tables.lock_root(connection)
     written = tables.written_collections(connection, dataset.dataset)
     described = [services.datasets[name] for name in written if name in services.datasets]
-    update_sealed(services, catalog_document(PROFILE_FILE), profile_bytes())
     published = []
     for one in described:
         is_taken = tables.has_snapshot(connection, one.dataset, tables.ITEMS_SNAPSHOT)
@@ -113,8 +118,9 @@ def _write_root(services: Services, connection: Connection, dataset: Dataset, to
         summary = total if own else pages.recorded_summary(connection, one.dataset, ())
         if (series := _series(services, one, summary, address)) is not None:
             published.append(series)
-    update_sealed(services, DCAT_CATALOG, catalog_dcat(published))
-    update_sealed(services, ROOT_CATALOG, stac.root_document(described))
+    documents = {catalog_document(PROFILE_FILE): profile_bytes(), DCAT_CATALOG: catalog_dcat(published)}
+    update_sealed(services, documents)
+    update_sealed(services, {ROOT_CATALOG: stac.root_document(described)})
 
 
 def _series(services: Services, dataset: Dataset, total: Summary, snapshot: str | None = None) -> Series | None:

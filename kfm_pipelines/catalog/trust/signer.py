@@ -19,7 +19,7 @@ from kfm_pipelines.catalog.documents import document_bytes, sha256
 from kfm_pipelines.errors import IntegrityBroken, SettingsInvalid, SignatureRefused
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import Settings, default_signing_key
-from kfm_pipelines.stores.layout import CATALOG, public_key
+from kfm_pipelines.stores.layout import CATALOG, public_key, raise_failure
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -155,26 +155,26 @@ def write_sealed(services: Services, path: str, document: bytes) -> None:
     services.store.write(path, seal_for(services, path, document))
 
 
-def update_sealed(services: Services, path: str, document: bytes) -> None:
-    """Writes a document that is often the same as before, if it changed."""
-    _write_if_changed(services, path, seal_document(path, document, signer_of(services)))
+def update_sealed(services: Services, documents: Mapping[str, bytes]) -> None:
+    """Writes those documents that changed; they are often the same as before."""
+    _write_changed(services, {path: seal_for(services, path, document) for path, document in documents.items()})
 
 
 def write_with_sidecar(services: Services, path: str, data: bytes) -> None:
     """Writes a file that cannot carry a seal, and its sidecar."""
-    _write_if_changed(services, path, data)
+    _write_changed(services, {path: data})
     sidecar = {"kind": "kfm-seal", "version": 1, "path": path, "sha256": sha256(data), "size": len(data)}
-    update_sealed(services, path + SIDECAR, document_bytes(sidecar))
+    update_sealed(services, {path + SIDECAR: document_bytes(sidecar)})
 
 
 def _bytes_to_sign(path: str, content: Mapping[str, Any]) -> bytes:
     return _DOMAIN + path.encode() + b"\n" + document_bytes(content)
 
 
-def _write_if_changed(services: Services, path: str, data: bytes) -> None:
-    _announce_key(services, path)
-    if services.store.digest(path) != sha256(data):
-        services.store.write(path, data)
+def _write_changed(services: Services, files: Mapping[str, bytes]) -> None:
+    present = services.store.read_all(files)
+    changed = {path: data for path, data in files.items() if present.get(path) != data}
+    raise_failure(services.store.write_all(changed))
 
 
 def _announce_key(services: Services, path: str) -> None:
