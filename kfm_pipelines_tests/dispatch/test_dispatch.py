@@ -10,7 +10,15 @@ import pytest
 from dagster._core.storage.tags import RUN_KEY_TAG
 
 from kfm_pipelines.dispatch import dispatch as dispatch_module
-from kfm_pipelines.dispatch.dispatch import close_finished_dispatches, dispatch, reap, recover, report_published
+from kfm_pipelines.dispatch.dispatch import (
+    close_finished_dispatches,
+    dispatch,
+    plan_due_runs,
+    reap,
+    recover,
+    report_published,
+)
+from kfm_pipelines.dispatch.plan import FairScheduler
 from kfm_pipelines.dispatch.tables import close_dispatch, open_dispatches
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.orchestration.instance import open_instance
@@ -103,7 +111,9 @@ def test_after_the_deadline_nothing_is_requested_and_the_next_tick_goes_on(
     small: Site, instance: dg.DagsterInstance
 ) -> None:
     keys = make_due(small, 0, 1)
-    assert dispatch(instance, small.services, deadline=time.monotonic() - 1).runs == ()
+    over = time.monotonic() - 1
+    assert dispatch(instance, small.services, deadline=over).runs == ()
+    assert plan_due_runs(instance, small.services, FairScheduler([]), slots=4, deadline=over) == []
     assert requested(instance, small.services) == keys
 
 
