@@ -1,4 +1,4 @@
-"""How long a single event takes to its Item while everything else is idle: the median of several, through the daemon."""
+"""How long a single event takes to its Item through the daemon while everything else is idle: the median of several."""
 
 import os
 import time

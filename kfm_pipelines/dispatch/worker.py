@@ -138,13 +138,9 @@ def _bind_next_run(
 def _execute(
     definitions: dg.Definitions, instance: dg.DagsterInstance, services: Services, run: PlannedRun, process: int
 ) -> WorkSummary:
-    run_id, dataset = str(uuid4()), services.datasets[run.dataset]
+    run_id = str(uuid4())
     record_run(services.database, run_id, process)
-    tags = {**dispatch.run_tags(dataset, run.names), **dispatch.range_tags(run.names), **EVENT_RUN_TAGS}
-    definitions.resolve_job_def(group_of(dataset)).execute_in_process(
-        instance=instance, run_id=run_id, tags={**tags, RUN_KEY_TAG: run.run_key}, raise_on_error=False
-    )
-    dispatch.close_finished_dispatches(instance, services)
+    _run_job(definitions, instance, services, run, run_id)
     outcomes = {
         key: entry.outcome
         for key, entry in last_entries_of_run(services.database, run_id, run.names).items()
@@ -152,3 +148,14 @@ def _execute(
     }
     awaiting = {one.key for one in pending_reviews(services.database)} & set(run.names)
     return WorkSummary(outcomes, awaiting, runs=1)
+
+
+def _run_job(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, services: Services, run: PlannedRun, run_id: str
+) -> None:
+    dataset = services.datasets[run.dataset]
+    tags = {**dispatch.run_tags(dataset, run.names), **dispatch.range_tags(run.names), **EVENT_RUN_TAGS}
+    definitions.resolve_job_def(group_of(dataset)).execute_in_process(
+        instance=instance, run_id=run_id, tags={**tags, RUN_KEY_TAG: run.run_key}, raise_on_error=False
+    )
+    dispatch.close_finished_dispatches(instance, services)
