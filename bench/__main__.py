@@ -9,19 +9,23 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.burst import burst_through_the_daemon
+from bench.daemon.burst import burst_through_the_daemon
+from bench.daemon.idle import event_to_item_when_idle
+from bench.daemon.keys_per_minute import keys_per_minute_batched
+from bench.daemon.recovery import recovery_after_a_kill
 from bench.drain_rate import drain_against_bare_loop, drain_at_a_million_rows
 from bench.gates import gates_share, gates_share_of_masked, gates_share_with_suite
-from bench.keys_per_minute import keys_per_minute_batched
+from bench.latency import s3_with_latency
 from bench.masking import masking_against_bare_cells, masking_memory
 from bench.measurement import Measurement
+from bench.price import price_of_guarantees_files, price_of_guarantees_s3
 from bench.publishing import publish_cost_as_the_collection_grows
-from bench.recovery import recovery_after_a_kill
 from bench.replaying import a_year_replayed
 from bench.telemetry import telemetry_of_a_run
-from bench.workers import two_workers_against_one
 
 BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
+    price_of_guarantees_files,
+    price_of_guarantees_s3,
     drain_against_bare_loop,
     drain_at_a_million_rows,
     keys_per_minute_batched,
@@ -35,7 +39,8 @@ BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     telemetry_of_a_run,
     burst_through_the_daemon,
     recovery_after_a_kill,
-    two_workers_against_one,
+    event_to_item_when_idle,
+    s3_with_latency,
 )
 RESULTS = Path(__file__).parent / "results.json"
 
