@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from bench.keys_per_minute import keys_per_minute
+from bench.daemon.keys_per_minute import keys_per_minute
 from bench.measurement import Measurement
 from bench.stack import own_stack
 from kfm_pipelines.aws.clients import s3_client
