@@ -114,7 +114,9 @@ def estimate(coefficients: Coefficients, usage: Usage) -> Energy:
     if not watt_seconds:
         return UNKNOWN
     carbon_grams = watt_seconds / SECONDS_PER_KWH * coefficients.grid.value
-    return Energy(method, watt_seconds, carbon_grams, _cost_usd(coefficients, usage))
+    processor = _processor_seconds(usage) * coefficients.price_vcpu.value
+    memory = (usage.gigabyte_seconds or 0.0) * coefficients.price_memory.value
+    return Energy(method, watt_seconds, carbon_grams, (processor + memory) / SECONDS_PER_HOUR or None)
 
 
 def _estimate_watt_seconds(coefficients: Coefficients, usage: Usage) -> float | None:
@@ -125,12 +127,6 @@ def _estimate_watt_seconds(coefficients: Coefficients, usage: Usage) -> float | 
     memory = (usage.gigabyte_seconds or 0.0) * coefficients.memory_watts.value
     network = (usage.network_bytes or 0) / GIGABYTE * coefficients.network.value * SECONDS_PER_KWH
     return (processor + memory + network) * coefficients.overhead.value
-
-
-def _cost_usd(coefficients: Coefficients, usage: Usage) -> float | None:
-    processor = _processor_seconds(usage) * coefficients.price_vcpu.value
-    memory = (usage.gigabyte_seconds or 0.0) * coefficients.price_memory.value
-    return (processor + memory) / SECONDS_PER_HOUR or None
 
 
 def _processor_seconds(usage: Usage) -> float:

@@ -87,17 +87,14 @@ class Meter:
 
     def read(self) -> Usage:
         now = time.monotonic()
-        self._add_memory_seconds(now)
-        return _read_counters(now - self._started, self._gigabyte_seconds) - self._baseline
-
-    def _add_memory_seconds(self, now: float) -> None:
-        """Assumes linear growth since the last sample. A failed sample makes the sum unknown for good."""
+        # Assumes linear growth since the last sample. A failed sample makes the sum unknown for good.
         before, self._memory = self._memory, _memory_bytes()
         if self._gigabyte_seconds is None or before is None or self._memory is None:
             self._gigabyte_seconds = None
         else:
             self._gigabyte_seconds += (before + self._memory) / 2 * (now - self._sampled) / GIGABYTE
         self._sampled = now
+        return _read_counters(now - self._started, self._gigabyte_seconds) - self._baseline
 
 
 @dataclass

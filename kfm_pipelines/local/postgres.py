@@ -48,7 +48,10 @@ def start_postgres(home: Path) -> Server:
         lambda port: _answers(_url(password, port, "postgres")),
         _START_SECONDS,
     )
-    _create_database(_url(password, port, "postgres"))
+    with psycopg.connect(_url(password, port, "postgres"), autocommit=True) as connection:
+        found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+        if not found:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
     return Server(process, _url(password, port, DATABASE))
 
 
@@ -156,10 +159,3 @@ def _answers(url: str) -> bool:
     except psycopg.OperationalError:
         return False
     return True
-
-
-def _create_database(url: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
-        if not found:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))

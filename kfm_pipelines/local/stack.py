@@ -104,7 +104,12 @@ def _claim_or_join(home: Path, missing: frozenset[Service]) -> Iterator[tuple[Ma
             with _run_services(home, missing) as started:
                 yield started, True
         else:
-            yield _select_missing(home, running, missing), False
+            absent = sorted(missing - running.keys())
+            if absent:
+                raise SettingsInvalid(
+                    f"the stack running in {home} has no {' and '.join(absent)}: set it here too, or stop that stack"
+                )
+            yield {service: running[service] for service in missing}, False
     finally:
         os.close(lock)
 
@@ -123,15 +128,6 @@ def _wait_for_lock_or_endpoints(home: Path, lock: int) -> Mapping[Service, str] 
         f"another process owns the stack in {home}, but it was not ready within {_JOIN_SECONDS} s;"
         f" see {home / 'logs'}, or set KFM_HOME to use another home"
     )
-
-
-def _select_missing(home: Path, endpoints: Mapping[Service, str], missing: frozenset[Service]) -> Mapping[Service, str]:
-    absent = sorted(missing - endpoints.keys())
-    if absent:
-        raise SettingsInvalid(
-            f"the stack running in {home} has no {' and '.join(absent)}: set it here too, or stop that stack"
-        )
-    return {service: endpoints[service] for service in missing}
 
 
 @contextlib.contextmanager

@@ -97,7 +97,10 @@ def emit(**given: Any) -> None:
     with open_services() as services:
         sender = sender_for_route(services, samples.route, target, group or services.datasets[samples.dataset].pipeline)
         if body is not None:
-            _send_traced(services, sender, _read_text(body))
+            with services.telemetry.spans.span("publish_event", kind="producer") as span:
+                here = context_of(span)
+                sender.send(_read_text(body), {TRACEPARENT: here.traceparent} if here else {})
+            services.telemetry.flush()
             _display_sent({"objects": 0, "messages": 1, "keys": []}, as_json)
             return
         with progress("objects uploaded", samples.windows, quiet=as_json) as on_progress:
@@ -127,13 +130,6 @@ def emit_samples(
         on_progress(number)
     services.telemetry.flush()
     return list(keys)
-
-
-def _send_traced(services: Services, sender: MessageSender, body: str) -> None:
-    with services.telemetry.spans.span("publish_event", kind="producer") as span:
-        here = context_of(span)
-        sender.send(body, {TRACEPARENT: here.traceparent} if here else {})
-    services.telemetry.flush()
 
 
 def _read_text(path: Path) -> str:

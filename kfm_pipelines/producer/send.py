@@ -5,7 +5,7 @@ A body sent again within five minutes is delivered once.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kfm_pipelines.aws.batches import Outgoing, RefusedMessage, split_batches
@@ -42,20 +42,17 @@ class FifoProducer:
         left = [one for one in refused if one.permanent]
         left += self._send({one.position: messages[one.position] for one in refused if not one.permanent})
         lost = {one.position for one in left}
-        self._remember_bodies(message.body for position, message in enumerate(messages) if position not in lost)
-        if left:
-            raise _send_error(self._target.name, len(messages), left)
-
-    def _remember_bodies(self, bodies: Iterable[str]) -> None:
-        """Remembers accepted bodies as long as SQS does. A repetition does not extend the window."""
+        # Accepted bodies are remembered as long as SQS does. A repetition does not extend the window.
         now = time.monotonic()
         self._sent_at = {digest: at for digest, at in self._sent_at.items() if now - at < DEDUPLICATION_WINDOW_SECONDS}
-        for body in bodies:
-            digest = hashlib.sha256(body.encode()).digest()
+        for accepted in (message for position, message in enumerate(messages) if position not in lost):
+            digest = hashlib.sha256(accepted.body.encode()).digest()
             if digest in self._sent_at:
                 self._on_window_hit()
             else:
                 self._sent_at[digest] = now
+        if left:
+            raise _send_error(self._target.name, len(messages), left)
 
     def _send(self, messages: Mapping[int, Outgoing]) -> list[RefusedMessage]:
         refused: list[RefusedMessage] = []

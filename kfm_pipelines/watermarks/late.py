@@ -4,7 +4,7 @@ An event is late if it was made after the watermark had passed its window. Wheth
 from the rule of its dataset; releasing held events is in `late_lane`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -102,7 +102,12 @@ def _reevaluate_batch(database: Database, datasets: Datasets, dataset: str) -> t
         ours = [one for one in now if one.key in keys]
         _record_lateness(connection, datasets, ours)
         make_keys_due(connection, [one.key for one in ours if not one.unasked])
-        return len(ours), len(ours) == len(now) and _delete_mark(connection, parameters)
+        # Deletes the mark unless it has been widened in the meantime.
+        statement = """
+            DELETE FROM kfm.late_again
+            WHERE dataset = %(dataset)s AND since = %(since)s AND until IS NOT DISTINCT FROM %(until)s::timestamptz
+        """
+        return len(ours), len(ours) == len(now) and connection.execute(statement, parameters).rowcount == 1
 
 
 def _lock_free_keys(connection: Connection, keys: Sequence[str]) -> set[str]:
@@ -113,15 +118,6 @@ def _lock_free_keys(connection: Connection, keys: Sequence[str]) -> set[str]:
     wanted = sorted({*keys, *(row["key"] for row in rows)})
     locked = {row["key"] for row in connection.execute(LOCK_AVAILABLE, {"keys": wanted})}
     return (locked & set(keys)) - {row["inputs_from"] for row in rows if row["key"] not in locked}
-
-
-def _delete_mark(connection: Connection, mark: Mapping[str, object]) -> bool:
-    """Deletes the mark unless it has been widened in the meantime."""
-    statement = """
-        DELETE FROM kfm.late_again
-        WHERE dataset = %(dataset)s AND since = %(since)s AND until IS NOT DISTINCT FROM %(until)s::timestamptz
-    """
-    return connection.execute(statement, mark).rowcount == 1
 
 
 def _record_lateness(connection: Connection, datasets: Datasets, changes: Sequence[LatenessChange]) -> None:

@@ -154,7 +154,11 @@ def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_
             found = tables.find_letters(services.database, wanted, limit)
         else:
             found = tables.quarantine(services.database, wanted, reason, limit)
-            _export(services)
+            # Only reports a failure: the letters are quarantined, and the next tick writes their records.
+            try:
+                export_letters(services)
+            except KfmError as error:
+                stderr_console.print(f"the records will be written later: {error}", markup=False)
     named = ", ".join(str(letter.id) for letter in found) or "none"
     line = f"{format_count(len(found), 'letter')} {'would be ' * dry_run}quarantined: {named}"
     document = {"quarantined": [letter.id for letter in found], "dry_run": dry_run}
@@ -167,14 +171,6 @@ def _stop(redrive_id: str, as_json: bool) -> None:
     count = format_count(reopened, "letter")
     line = f"redrive {redrive_id} has ended; {count} {'is' if reopened == 1 else 'are'} open again"
     respond({"redrive": redrive_id, "reopened": reopened}, lambda: console.print(line), as_json=as_json)
-
-
-def _export(services: Services) -> None:
-    """Only reports a failure: the letters are quarantined, and the next tick writes their records."""
-    try:
-        export_letters(services)
-    except KfmError as error:
-        stderr_console.print(f"the records will be written later: {error}", markup=False)
 
 
 def _run_with_progress(services: Services, redrive_id: str, how: dict[str, Any], *, quiet: bool) -> RedriveProgress:

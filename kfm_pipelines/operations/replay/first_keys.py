@@ -118,7 +118,11 @@ class _ReplayCanary:
         result = shadow_run.run(key_state.key, objects, published, config.rules(key_state.key))
         if current is None or self._replay.mode == "upgrade":
             return result
-        return _check_reproduction(current, result)
+        # Adds a fault unless the bytes have the published digest.
+        if result.content_hash == current.content_hash:
+            return ShadowResult(result.faults, {"identical": True, **result.comparison}, result.content_hash)
+        other = f"it does not come out as revision {current.revision} did, though nothing is known to have changed"
+        return ShadowResult((*result.faults, other), {**result.comparison, "identical": False}, result.content_hash)
 
     @cached_property
     def _tolerance(self) -> Tolerance:
@@ -134,11 +138,3 @@ class _ReplayCanary:
             return published_data(self._services.store, Layout(self._dataset.pipeline), current)
         except ObjectMissing:
             return None
-
-
-def _check_reproduction(current: Revision, result: ShadowResult) -> ShadowResult:
-    """Adds a fault unless the bytes have the published digest."""
-    if result.content_hash == current.content_hash:
-        return ShadowResult(result.faults, {"identical": True, **result.comparison}, result.content_hash)
-    other = f"it does not come out as revision {current.revision} did, though nothing is known to have changed"
-    return ShadowResult((*result.faults, other), {**result.comparison, "identical": False}, result.content_hash)

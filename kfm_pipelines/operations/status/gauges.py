@@ -5,10 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.status import indicators
-from kfm_pipelines.operations.status.objectives import Objectives, lag_target, load_objectives
+from kfm_pipelines.operations.status.objectives import lag_target, load_objectives
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
-from kfm_pipelines.state.database import Database
 from kfm_pipelines.telemetry.metrics.instruments import Instruments
 from kfm_pipelines.telemetry.process import best_effort
 from kfm_pipelines.watermarks import late_lane
@@ -77,7 +76,12 @@ def _emit_database_gauges(services: Services, metrics: Instruments) -> None:
     values = indicators.latency_quantiles(database, LATENCY_WINDOW, list(QUANTILES.values()))
     for label, seconds in zip(QUANTILES, values, strict=False):
         metrics.set("latency_quantile_seconds", seconds, quantile=label)
-    _emit_burn_rates(database, metrics, load_objectives(services.settings.resources))
+    objectives = load_objectives(services.settings.resources)
+    for window in objectives.windows:
+        settled = indicators.count_settled(database, window.length, objectives.latency_seconds)
+        for slo, bad, total in (("success", settled.failed, settled.keys), ("latency", settled.slow, settled.events)):
+            rate = objectives.objectives[slo].burn_rate(bad, total)
+            metrics.set("error_budget_burn_rate", rate, slo=slo, window=window.label)
     metrics.set("telemetry_timestamp_seconds", now.timestamp())
 
 
@@ -107,11 +111,3 @@ def _emit_dataset_gauges(services: Services, metrics: Instruments, now: datetime
             metrics.set("published_timestamp_seconds", published[name].timestamp(), dataset=name)
         metrics.set("late_held_events", held.get(name, 0), dataset=name)
         metrics.set("killed_timestamp_seconds", killed[name].at.timestamp() if name in killed else 0, dataset=name)
-
-
-def _emit_burn_rates(database: Database, metrics: Instruments, objectives: Objectives) -> None:
-    for window in objectives.windows:
-        settled = indicators.count_settled(database, window.length, objectives.latency_seconds)
-        for slo, bad, total in (("success", settled.failed, settled.keys), ("latency", settled.slow, settled.events)):
-            rate = objectives.objectives[slo].burn_rate(bad, total)
-            metrics.set("error_budget_burn_rate", rate, slo=slo, window=window.label)

@@ -38,7 +38,15 @@ def trace(what: str, as_json: bool) -> None:
 def _display_trace(traces: Sequence[str], spans: Sequence[RecordedSpan]) -> None:
     console.print(f"trace {traces[0]}", style="bold")
     for depth, one in order_spans(spans):
-        _display_span(one, depth)
+        title = f"{'  ' * depth}{make_printable(one.name)}"
+        failed = f"  FAILED: {make_printable(one.failed)}" if one.failed else ""
+        about = "  ".join(
+            f"{label} {make_printable(str(one.attributes[name]))}"
+            for label, name in DISPLAYED_ATTRIBUTES.items()
+            if name in one.attributes
+        )
+        begun = f"{one.begun:%Y-%m-%d %H:%M:%S.%f}"[:-3]
+        console.print(f"  {begun}  {one.milliseconds:>10.1f} ms  {title:<34}  {about}{failed}".rstrip())
     if traces[1:]:
         console.print(f"earlier: {', '.join(traces[1 : MAX_OTHER_TRACES + 1])}")
 
@@ -54,15 +62,3 @@ def order_spans(spans: Sequence[RecordedSpan]) -> Iterator[tuple[int, RecordedSp
         yield depth, one
         below = sorted((child for child in spans if child.parent == one.id), key=lambda child: child.begun)
         waiting += [(depth + 1, child) for child in reversed(below)]
-
-
-def _display_span(span: RecordedSpan, depth: int) -> None:
-    title = f"{'  ' * depth}{make_printable(span.name)}"
-    failed = f"  FAILED: {make_printable(span.failed)}" if span.failed else ""
-    about = "  ".join(
-        f"{label} {make_printable(str(span.attributes[name]))}"
-        for label, name in DISPLAYED_ATTRIBUTES.items()
-        if name in span.attributes
-    )
-    begun = f"{span.begun:%Y-%m-%d %H:%M:%S.%f}"[:-3]
-    console.print(f"  {begun}  {span.milliseconds:>10.1f} ms  {title:<34}  {about}{failed}".rstrip())

@@ -14,7 +14,8 @@ from kfm_pipelines.stores.layout import CATALOG, Layout
 def check_totals(tree: PublishedTree, catalog: Iterable[str], items: Collection[str]) -> Iterator[Check]:
     """`catalog` lists every path, `items` those of the current Items."""
     for path in catalog:
-        if _is_collection(path):
+        parts = path.split("/")
+        if len(parts) == 3 and parts[0] == CATALOG and parts[2] == "collection.json":
             mine = [item for item in items if item.startswith(f"{path.removesuffix('collection.json')}items/")]
             yield from run_check(
                 "collection matches its Items", path, lambda at: _check_collection(tree, *at), (path, mine)
@@ -93,8 +94,3 @@ def _resolve_address(tree: PublishedTree, base: str, node: dict[str, str]) -> st
     if path is None:
         raise IntegrityBroken(f"{base} has a link to outside the store")
     return path
-
-
-def _is_collection(path: str) -> bool:
-    parts = path.split("/")
-    return len(parts) == 3 and parts[0] == CATALOG and parts[2] == "collection.json"

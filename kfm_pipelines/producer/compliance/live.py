@@ -28,7 +28,10 @@ class LiveQueue:
 
     def count_delivered(self, *messages: Outgoing) -> int:
         """Sends the messages and counts how many of them are delivered."""
-        self._require_deduplication()
+        with translate_aws_errors(f"reading the settings of {self.url}"):
+            settings = sqs_client().get_queue_attributes(QueueUrl=self.url, AttributeNames=["All"])["Attributes"]
+        if settings.get("ContentBasedDeduplication") != "true":
+            raise SettingsInvalid(f"{self.url} must be a FIFO queue with ContentBasedDeduplication")
         for message in messages:
             with translate_aws_errors(f"sending to {self.url}"):
                 sqs_client().send_message(
@@ -52,12 +55,6 @@ class LiveQueue:
                     sqs_client().delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
             if not response.get("Messages"):
                 return bodies
-
-    def _require_deduplication(self) -> None:
-        with translate_aws_errors(f"reading the settings of {self.url}"):
-            settings = sqs_client().get_queue_attributes(QueueUrl=self.url, AttributeNames=["All"])["Attributes"]
-        if settings.get("ContentBasedDeduplication") != "true":
-            raise SettingsInvalid(f"{self.url} must be a FIFO queue with ContentBasedDeduplication")
 
 
 def replay_is_delivered_once(produce: Produce, queue: LiveQueue) -> None:

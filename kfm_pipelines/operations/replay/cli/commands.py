@@ -66,7 +66,8 @@ def plan(
 ) -> None:  # fmt: skip
     """Plan a replay: its keys, the reasons, the cost and the configuration. Runs nothing."""
     mode: Mode = chosen.pop("mode") or ("upgrade" if register else "reproduce")
-    tolerance = _tolerance(chosen)
+    given = {name: value for name, value in chosen.items() if value is not None}
+    tolerance = Tolerance(**{"columns": "additive", **given}) if given else None
     if tolerance and mode == "reproduce":
         raise click.UsageError("a reproduction is byte for byte; tolerances are for --mode upgrade")
     request = ReplayRequest(dataset, start, end, mode, KeyFilter.parse(where), tolerance)
@@ -175,11 +176,6 @@ def status(replay_id: str | None, limit: int, as_json: bool) -> None:
         latest = [read_replay_status(services, one.id) for one in replays.latest(services.database, limit)]
     document = {"replays": [one.as_document() for one in latest]}
     respond(document, lambda: display.display_list(latest), as_json=as_json)
-
-
-def _tolerance(options: dict[str, Any]) -> Tolerance | None:
-    given = {name: value for name, value in options.items() if value is not None}
-    return Tolerance(**{"columns": "additive", **given}) if given else None
 
 
 def _register_windows(services: Services, request: ReplayRequest, by: str) -> RegistrationResult:
