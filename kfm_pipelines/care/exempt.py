@@ -42,7 +42,6 @@ def grant_exemption(
 
 
 def end_exemption(services: Services, identifier: str, private_key: Path, reason: str) -> Exemption:
-    """Ends an exemption: its keys are masked again."""
     exemption = tables.read_exemption(services.database, identifier)
     oversight = oversight_of(services, services.datasets[exemption.dataset])
     statement = {"statement": "exemption-end", "exemption": identifier, "reason": reason}

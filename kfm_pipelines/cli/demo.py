@@ -83,7 +83,6 @@ def _serve_dagster_if_needed(services: Services, as_json: bool) -> Iterator[None
 
 
 def _wait(services: Services, keys: list[str], messages: int, deadline: float, show: Callable[[int], None]) -> None:
-    """Waits until every message was received and all keys are done."""
     while True:
         open_keys = keys_in_progress(services.database, keys)
         received = _queue_totals(services)["received"]

@@ -31,7 +31,6 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def respond(document: Mapping[str, Any], display: Callable[[], None], *, as_json: bool) -> None:
-    """Prints the document for a program, or displays it to a person."""
     if as_json:
         print_json(document)
     else:
@@ -84,7 +83,6 @@ def _line_printer(title: str, total: int | None) -> Callable[[int], None]:
 
 
 def format_count(count: int, noun: str) -> str:
-    """Returns "1 key" or "2 keys"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 

@@ -30,7 +30,6 @@ UNITS = (("kWh", 3_600_000.0), ("Wh", 3600.0), ("Ws", 1.0))
 
 
 def draw_chart(report: EnergyReport) -> bytes:
-    """Returns a PNG of a report that has lines."""
     with rc_context(STYLE):
         figure = Figure(figsize=(8.8, 1.6 + 0.28 * len(report.lines)), facecolor="white", layout="constrained")
         FigureCanvasAgg(figure)

@@ -91,7 +91,6 @@ def coefficients_of(services: Services) -> Coefficients:
 
 
 def coefficients_digest(services: Services) -> str:
-    """Returns the digest of the stored coefficients, which ledger entries refer to."""
     document = coefficients_of(services).model_dump(mode="json")
     return services.load_once(
         "coefficients digest", lambda: save_snapshot(services.database, "energy-coefficients", document)

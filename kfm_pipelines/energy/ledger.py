@@ -144,7 +144,6 @@ def total_cpu_seconds(totals: Sequence[EnergyTotal]) -> float | None:
 
 
 def transaction_totals(database: Database, key: str, txn: int) -> tuple[EnergyTotal, ...]:
-    """Returns the totals by method of one attempt at a key."""
     return _totals(database, "''", "key = %(key)s AND epoch = %(txn)s", {"key": key, "txn": txn}).get("", ())
 
 

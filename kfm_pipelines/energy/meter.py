@@ -113,7 +113,6 @@ class RunUsage:
 
 
 def _read_counters(wall_seconds: float, gigabyte_seconds: float | None = 0.0) -> Usage:
-    """Returns the totals since this process started."""
     read, written = _file_bytes()
     received, sent = traffic.received, traffic.sent
     return Usage(
@@ -173,7 +172,6 @@ class MachineCounter:
         self._lost = not self._names
 
     def watt_seconds(self) -> float | None:
-        """Returns the energy since creation, or None when it is unknown."""
         with self._lock:
             if not self._lost:
                 self._add(self._read(), time.monotonic())

@@ -81,7 +81,6 @@ class EnergyReport:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Every coefficient with its source, once."""
         return tuple(
             dict.fromkeys(
                 f"{name.replace('_', ' ')}: {one.value:g} {one.unit} ({one.source}, {one.year}, {one.region})"

@@ -190,7 +190,6 @@ def _format_nullability(field: "pa.Field") -> str:
 
 
 def _to_instants(times: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """Converts days to their first instant."""
     import pyarrow as pa
 
     instant = pa.timestamp("us", tz="UTC")

@@ -17,7 +17,6 @@ _INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "SYSTEMR
 
 
 def start_aws(home: Path) -> Server:
-    """Starts the emulator with the state it last saved and waits until it is ready."""
     state = home / "aws"
     state.mkdir(mode=0o700, exist_ok=True)
     process, port = start_on_free_port(

@@ -19,7 +19,6 @@ def free_port(preferred: int = 0) -> int:
 
 
 def accepts(port: int) -> bool:
-    """Returns whether something accepts connections on this port."""
     try:
         socket.create_connection((LOOPBACK, port), timeout=1).close()
     except OSError:

@@ -111,7 +111,6 @@ def _spawn(command: Command, log: Path, lock: int) -> subprocess.Popen[bytes]:
 
 
 def is_running(home: Path, name: str) -> bool:
-    """Returns whether any process runs a child of that name in this home."""
     lock = home / f"{name}.lock"
     if not lock.exists():
         return False

@@ -67,7 +67,6 @@ def sender_for_route(services: Services, route: Route, target: str, group: str) 
 
 
 def format_message(uploaded: UploadedObject, route: Route, priority: Priority = "normal") -> str:
-    """Returns the body that announces an uploaded object on this route."""
     if route == "auto-update":
         uri, at = f"s3://{uploaded.bucket}/{uploaded.object_key}", uploaded.event_time
         return json.dumps(auto_update(uploaded.dataset.dataset, uri, f'"{uploaded.etag}"', at, None, at, priority))

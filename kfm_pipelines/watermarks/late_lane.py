@@ -166,7 +166,6 @@ def _release_held(connection: Connection, identities: Sequence[str], actor: str,
 def _record_audit(
     connection: Connection, datasets: Datasets, events: Sequence[LateEvent], actor: str, reason: str
 ) -> None:
-    """Adds an audit entry for each key."""
     for key, of_key in groupby(sorted(events, key=attrgetter("key")), key=attrgetter("key")):
         released = list(of_key)
         dataset = released[0].dataset
@@ -204,7 +203,6 @@ def find_outdated_keys(services: Services, events: Sequence[LateEvent]) -> list[
 
 
 def release_by_rule(services: Services) -> list[str]:
-    """Releases all events that rule `replay` holds."""
     events = find_late_events(services.database, LateFilter(rule="replay"))
     reason = "held until the night by rule replay"
     return release(services.database, services.datasets, events, actor=LATE_LANE_JOB_NAME, reason=reason)

@@ -74,7 +74,6 @@ class Sweep:
         return steps
 
     def finish(self) -> list[WatermarkStep]:
-        """Returns the steps until all streams are idle."""
         return [step for idle_at in self.streams.idle_times(None) for step in self._steps_at(idle_at)]
 
     def _steps_at(self, at: datetime) -> Iterator[WatermarkStep]:

@@ -59,7 +59,6 @@ class WatermarkStatus:
 
 
 def read_watermarks(database: Database) -> dict[str, datetime]:
-    """Returns the watermark of each dataset that has one."""
     rows = database.fetch(
         "SELECT dataset, watermark FROM kfm.checkpoints WHERE partition = %(whole)s ORDER BY dataset",
         {"whole": WHOLE_DATASET},

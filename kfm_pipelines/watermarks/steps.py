@@ -71,7 +71,6 @@ def recompute_steps(
 
 
 def recompute_all_steps(connection: Connection, dataset: Dataset) -> None:
-    """Recomputes all steps after a change of the rule."""
     sweep = Sweep({}, None, dataset.watermark)
     pages = _read_pages(connection, dataset.dataset, None)
     steps = {step for page in pages for step in sweep.process(page)} | set(sweep.finish())

@@ -134,7 +134,6 @@ def _rebuild_advances(connection: Connection, dataset: Dataset) -> None:
 def _drop_excess_streams(
     connection: Connection, dataset: str, new: Sequence[tuple[str, Advance]]
 ) -> list[tuple[str, Advance]]:
-    """Drops the advances of streams beyond MAX_STREAMS."""
     rows = connection.execute(
         """
         SELECT n.partition FROM unnest(%(partitions)s::text[]) AS n (partition) WHERE NOT EXISTS (

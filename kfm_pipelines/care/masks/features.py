@@ -47,7 +47,6 @@ class Features:
         return len(self.codes) if self.unique else len(np.unique(self.codes))
 
     def count_by(self, labels: Ints, size: int) -> Ints:
-        """Counts distinct features per label."""
         if self.unique:
             return np.bincount(labels, minlength=size)
         pairs = np.unique(labels * self.size + self.codes)

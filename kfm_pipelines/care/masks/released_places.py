@@ -55,7 +55,6 @@ def release_unchanged(table: pa.Table, declared: Table) -> ReleasedPlaces:
 
 
 def no_place() -> ReleasedPlaces:
-    """Returns a single, missing place."""
     none = np.array([np.nan])
     return ReleasedPlaces(np.array([NO_CELL], np.uint64), none, none, none, np.array([None], object))
 

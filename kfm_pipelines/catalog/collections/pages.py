@@ -137,7 +137,6 @@ def combine_summaries(summaries: Iterable[Summary]) -> Summary:
 
 
 def count_keys_with_errors(connection: Connection, dataset: str) -> int:
-    """Counts the keys whose current revision had errors in the last scan."""
     [row] = connection.execute(
         """
         SELECT count(*) AS keys FROM kfm.scanned s JOIN kfm.keys k ON k.key = s.key

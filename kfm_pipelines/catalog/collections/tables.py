@@ -154,7 +154,6 @@ def find_withdrawn_contents(connection: Connection, current: Mapping[str, str]) 
 
 
 def was_exempted(connection: Connection, key: str, content_hash: str) -> bool:
-    """Returns whether only an exemption released this content."""
     found = connection.execute(
         "SELECT FROM kfm.audit WHERE key = %(key)s AND action = 'exempted' AND digest = %(content)s LIMIT 1",
         {"key": key, "content": content_hash},

@@ -55,7 +55,6 @@ class RunFacts:
 
 
 def read_run_facts(services: Services, dataset: Dataset, run_id: str, state: State) -> RunFacts:
-    """Returns what the write-ahead log has recorded of the run."""
     at = datetime.now(UTC)
     if state == "START":
         return RunFacts(run_id, state, at)

@@ -146,7 +146,6 @@ def open_sealed(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[
 
 
 def seal_for(services: Services, path: str, document: bytes) -> bytes:
-    """Returns the sealed document to be written to `path`."""
     _announce_key(services, path)
     return seal_document(path, document, signer_of(services))
 

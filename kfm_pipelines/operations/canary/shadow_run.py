@@ -52,7 +52,6 @@ def may_report_differences(services: Services, *declarations: Dataset) -> bool:
 
 @contextmanager
 def record_cost(services: Services, run_id: str, dataset: str, key: str, replay: str | None = None) -> Iterator[None]:
-    """Records the cost of trying a key, even when it fails."""
     meter = Meter()
     try:
         yield

@@ -125,7 +125,6 @@ def _redact_detail(detail: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def queue_of(services: Services, letter: Letter) -> Queue:
-    """Returns the queue a letter's message came from and goes back to."""
     return next((intake.queue for intake in services.intakes if intake.queue.name == letter.queue), services.queue)
 
 

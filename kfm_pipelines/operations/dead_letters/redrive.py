@@ -102,7 +102,6 @@ def run_redrive(services: Services, redrive_id: str, options: RedriveOptions) ->
 
 
 def stop(services: Services, redrive_id: str) -> int:
-    """Ends a redrive where it is and returns how many letters it reopened."""
     redrive_tables.read_redrive(services.database, redrive_id)
     return redrive_tables.end_redrive(services.database, redrive_id, "stopped", "stopped by hand", UNDECIDED)
 
@@ -153,7 +152,6 @@ def _send_one(services: Services, item: RedriveItem) -> None:
 
 
 def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
-    """Returns why SQS would refuse this message, or an empty string."""
     if not letter.size:
         return "its message was not kept"
     if len(attributes) > MAX_ATTRIBUTES:

@@ -118,7 +118,6 @@ def read_letter(database: Database, letter: int) -> Letter:
 
 
 def check_open(database: Database, ids: Sequence[int]) -> None:
-    """Raises LetterUnknown unless all of these exist and are open."""
     states = states_of(database, ids)
     for letter in ids:
         if letter not in states:

@@ -27,7 +27,6 @@ class KeyFilter:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> "KeyFilter":
-        """Parses FIELD=VALUE conditions. Raises ReplayRefused for an invalid one."""
         return cls(tuple(_parse_condition(one) for one in texts))
 
     def matches(self, known: KnownKey) -> bool:

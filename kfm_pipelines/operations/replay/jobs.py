@@ -145,7 +145,6 @@ def run_in_process(
     on_step: Callable[[ReplayStep], None] = lambda _: None,
     sleep: Sleep = time.sleep,
 ) -> ReplayStep:
-    """Advances the replay until it is over or paused, holding its lock."""
     for _ in range(LOCK_ATTEMPTS):
         with replays.lock_replay(services.database, replay) as mine:
             if mine:

@@ -71,7 +71,6 @@ def read_replay_status(services: Services, replay_id: str) -> ReplayStatus:
 
 
 def read_replay_details(services: Services, replay_id: str) -> dict[str, Any]:
-    """Returns the batches, the log, quarantined keys, canary results and cost of a replay."""
     keys = tables.keys_of(services.database, replay_id)
     spent = ledger.replay_totals(services.database, replay_id)
     estimated = next((one.energy for one in spent if one.energy.method == "estimated"), UNKNOWN)
@@ -97,7 +96,6 @@ def settle_replay(services: Services, replay: Replay) -> None:
 
 
 def write_records(services: Services, replay: Replay) -> None:
-    """Rewrites the record of every key that was tried."""
     spent = ledger.key_totals_of_replay(services.database, replay.id)
     failures = tables.read_failure_reasons(services.database, replay.id)
     records = {

@@ -50,7 +50,6 @@ class ReplayBatch:
 
 
 def keys_of(database: Database, replay: str, *, states: Sequence[str] | None = None) -> list[KeyState]:
-    """Returns the keys in the order of the plan."""
     rows = database.fetch(
         """
         SELECT key, source, canary, state, why, batch, attempts, outcome, comparison, telemetry
@@ -111,7 +110,6 @@ def settle_keys(database: Database, replay: str) -> int:
 
 
 def read_failure_reasons(database: Database, replay: str) -> dict[str, str]:
-    """Returns the latest failure reason of each key that has failed in this replay."""
     rows = database.fetch(
         """
         SELECT DISTINCT ON (b.key) b.key, f.detail ->> 'reason' AS reason
@@ -137,7 +135,6 @@ def record_telemetry(database: Database, replay: str, records: Mapping[str, Mapp
 
 
 def quarantine(database: Database, replay: str, reasons: Mapping[str, str], actor: str) -> None:
-    """Takes these keys out of the replay and records why."""
     with database.transaction() as connection:
         moved = connection.execute(
             """

@@ -130,6 +130,5 @@ def _burn_alert(settings: _BurnAlertSettings) -> BurnAlert:
 
 
 def format_prometheus_duration(length: timedelta) -> str:
-    """Formats a duration for Prometheus in the largest unit that divides it."""
     unit, one = next((unit, one) for unit, one in _UNITS.items() if not length % one)
     return f"{length // one}{unit}"

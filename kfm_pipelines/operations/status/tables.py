@@ -44,7 +44,6 @@ def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
 
 
 def empty_overview() -> dict[str, Any]:
-    """The overview of a dataset without any events."""
     inbox = {"received": 0, "started": 0, "succeeded": 0, "failed": 0}
     return {
         "inbox": inbox, "keys": 0, "published_keys": 0, "due": 0, "in_flight": 0, "awaiting_review": 0,
@@ -61,7 +60,6 @@ def queue_totals(database: Database, queue: str) -> dict[str, int]:
 
 
 def letters_by_class(database: Database) -> dict[str, int]:
-    """Counts waiting dead letters by class."""
     rows = database.fetch(
         """
         SELECT triage, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving')
@@ -72,13 +70,11 @@ def letters_by_class(database: Database) -> dict[str, int]:
 
 
 def refused_messages(database: Database) -> int:
-    """Counts open dead letters of messages that belong to no dataset."""
     rows = database.fetch("SELECT count(*) AS n FROM kfm.dead_letters WHERE closed_at IS NULL AND key IS NULL")
     return int(rows[0]["n"])
 
 
 def latest_dead_letters(database: Database, limit: int) -> list[dict[str, Any]]:
-    """Returns the newest open dead letters, of keys and of refused messages."""
     return database.fetch(
         """
         SELECT id AS letter, changed_at AS at, dataset, key, failure_stage, triage, error, reason
@@ -159,7 +155,6 @@ def keys_in_progress(database: Database, keys: list[str]) -> list[str]:
 
 
 def revisions_of(database: Database, keys: list[str]) -> dict[str, int]:
-    """Returns the current revision of each published key."""
     rows = database.fetch(
         "SELECT key, max(revision) AS revision FROM kfm.revisions WHERE key = ANY(%(keys)s) GROUP BY key",
         {"keys": keys},

@@ -65,7 +65,6 @@ def _describe_missing(missing: Sequence[int]) -> str:
 
 
 def _describe_inconsistency(number: int, document: dict[str, Any], existing: Sequence[int]) -> str:
-    """Returns what is wrong with this revision, or an empty text."""
     before = next((one for one, this in pairwise(existing) if this == number), None)
     after = next((one for this, one in pairwise(existing) if this == number), None)
     properties = document["properties"]

@@ -23,7 +23,6 @@ from kfm_pipelines.stores.layout import CATALOG, ROOT_CATALOG, is_item
 
 
 def verify_key(store: Store, trust: TrustRoot, key: str) -> VerificationResult:
-    """Verifies the key's current revision and its history."""
     CanonicalKey.parse(key)
     tree = PublishedTree(store, trust)
     linked = [path.split("/") for path in _linked_paths(tree, ROOT_CATALOG, ("child",))]

@@ -38,7 +38,6 @@ class Comparison:
         return not self.published_rows and not self.candidate_rows
 
     def faults(self, tolerance: Tolerance) -> tuple[str, ...]:
-        """Returns one sentence for each difference beyond the tolerance."""
         found = []
         if self.rows_percent > tolerance.rows_percent:
             found.append(f"{self.candidate_rows} rows, not {self.published_rows}: {self.rows_percent:.3g} % apart")

@@ -71,7 +71,6 @@ def refuse_new_terms(replay_id: str, names: Sequence[str]) -> None:
 
 
 def resolve_key_count(count: str, total: int) -> int:
-    """Returns the number of keys, at least 1 for a share."""
     if count.endswith("%"):
         return max(1, math.ceil(float(count[:-1]) * total / 100))
     return int(count)
