@@ -1,5 +1,4 @@
-"""`kfm demo`: publishes a day of streamflow, a week of drought and a month of heritage sites on the real stack, with
-every event sent twice."""
+"""`kfm demo`: publishes streamflow, drought and heritage samples on the real stack, each event sent twice."""
 
 import os
 import time

@@ -102,8 +102,7 @@ def _quiet_libraries() -> None:
 
 
 class HierarchyLogger(logging.Logger):
-    """Drops records of loggers outside Python's hierarchy: Dagster creates one per run that prints what its own
-    handlers already record."""
+    """Drops records of loggers outside Python's hierarchy, such as those Dagster creates per run."""
 
     def handle(self, record: logging.LogRecord) -> None:
         if self.parent is not None:

@@ -1,7 +1,4 @@
-"""The energy report as a picture: one bar per dataset, month and method. Pure.
-
-What published nothing is hatched; an unknown amount is a question mark instead of a bar.
-"""
+"""The energy report as a picture: waste is hatched, an unknown amount is a question mark. Pure."""
 
 from io import BytesIO
 from typing import Any

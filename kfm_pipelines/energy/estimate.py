@@ -1,7 +1,4 @@
-"""Energy, carbon and cost of what was used: measured where the machine has counters, otherwise estimated.
-
-What could not be measured is unknown (None), never zero.
-"""
+"""Energy, carbon and cost of usage, measured or estimated. What is unknown is None, never zero."""
 
 import logging
 from collections.abc import Iterable

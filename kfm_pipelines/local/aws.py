@@ -1,7 +1,4 @@
-"""S3, SNS, SQS and Secrets Manager on one loopback port, served by ministack with its state in {home}/aws.
-
-ministack saves objects at once; bucket settings, topics, queues, messages and secrets when it ends.
-"""
+"""S3, SNS, SQS and Secrets Manager, emulated by ministack. Objects are saved at once, the rest when it ends."""
 
 import os
 import sys

@@ -1,7 +1,4 @@
-"""Starts Dagster's UI and daemon as child processes of `kfm up` and `kfm demo`.
-
-`dagster dev` shares one code server between the two.
-"""
+"""Starts Dagster's UI and daemon, which share a code server, as child processes of `kfm up` and `kfm demo`."""
 
 import contextlib
 import os

@@ -78,8 +78,7 @@ class Server:
 def start_on_free_port(
     launch: Callable[[int], GuardedProcess], ready: Callable[[int], bool], seconds: float
 ) -> tuple[GuardedProcess, int]:
-    """Starts a server and waits until it is ready; tries a second port, because another process may take the first
-    one before the server binds it."""
+    """Waits until the server is ready; tries a second port, as another process may take the first."""
     for last_try in (False, True):
         port = free_port()
         process = launch(port)
@@ -136,10 +135,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def _lock_instance(home: Path, name: str) -> int:
-    """Takes a lock that the child and its children inherit, so that it is free when the last of them is gone.
-
-    After a crash the former child may still be saving its data; two at once would corrupt the files.
-    """
+    """The child and its children inherit the lock: two instances at once would corrupt the files."""
     lock = os.open(home / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOCK_WAIT_SECONDS
     while not try_lock(lock):

@@ -47,10 +47,7 @@ class Stack:
 
 
 def missing_services(environ: Mapping[str, str]) -> frozenset[Service]:
-    """Returns the services without a configured address, which have to be embedded.
-
-    Ambient AWS credentials do not count: a demo must not write to a real account. KFM_AWS=real does.
-    """
+    """Ambient AWS credentials do not count, so that a demo writes to no real account; KFM_AWS=real does."""
     wanted = environ.get("KFM_AWS") or "embedded"
     if wanted not in ("embedded", "real"):
         raise SettingsInvalid(f"KFM_AWS must be embedded or real, not {wanted!r}")

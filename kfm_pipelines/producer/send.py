@@ -1,7 +1,4 @@
-"""Sends FIFO envelopes to a topic or a queue, without deduplication ids: SQS deduplicates by the body alone.
-
-A body sent again within five minutes is delivered once.
-"""
+"""Sends FIFO envelopes without deduplication ids: SQS delivers equal bodies once within five minutes."""
 
 import hashlib
 import time
@@ -22,8 +19,7 @@ class FifoTarget(Protocol):
 
 
 class FifoProducer:
-    """Calls `on_window_hit` for each body it sent less than five minutes ago: SQS accepts it, but does not deliver it
-    again."""
+    """Calls `on_window_hit` for each body that SQS accepts but will not deliver again."""
 
     def __init__(self, target: FifoTarget, on_window_hit: Callable[[], None] = lambda: None) -> None:
         self._target = target

@@ -24,8 +24,7 @@ def make_due(
     moved: Sequence[IngestEvent],
     now: datetime | None,
 ) -> None:
-    """Makes the keys of new events due by their declaration, and those of known events that moved at once, unless the
-    event is held or already waiting."""
+    """Makes keys of new events due by their declaration, those of moved ones at once, unless held or waiting."""
     rows = connection.execute(
         "SELECT identity FROM kfm.inbox WHERE identity = ANY(%(identities)s) AND ready_at > clock_timestamp()",
         {"identities": [event.identity for event in (*fresh, *moved)]},

@@ -53,9 +53,7 @@ class LatenessChange:
 
 
 def tick_watermarks(database: Database, datasets: Datasets, *, now: datetime | None = None) -> None:
-    """Advances watermarks to the clock, re-evaluates lateness and closes windows.
-
-    Runs after events were recorded and regularly when none arrive; it may run twice or be interrupted."""
+    """Runs after events were recorded and regularly when none arrive; may run twice or be interrupted."""
     advance_watermarks(database, datasets, now)
     reevaluate_lateness(database, datasets)
     close_windows(database, datasets)
@@ -151,8 +149,7 @@ def _record_lateness(connection: Connection, datasets: Datasets, changes: Sequen
 
 
 def _apply_holds(connection: Connection, identities: Sequence[str]) -> None:
-    """Makes held events wait and others ready. Events found in a bucket listing are never held; they keep waiting
-    until their key is requested."""
+    """Makes held events wait and others ready. Listed events wait until their key is requested."""
     connection.execute(
         """
         UPDATE kfm.inbox i SET ready_at = CASE WHEN l.state = 'held' THEN 'infinity'::timestamptz END

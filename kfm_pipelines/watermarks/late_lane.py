@@ -190,8 +190,7 @@ def find_held_events(services: Services, criteria: LateFilter) -> list[LateEvent
 
 
 def find_outdated_keys(services: Services, events: Sequence[LateEvent]) -> list[str]:
-    """Returns the keys that cannot take their events: their version is no longer declared, and no key of the declared
-    version takes its inputs from them."""
+    """Returns keys of undeclared versions whose inputs no key of the declared version takes."""
     outdated = {event.key: event.dataset for event in events if not _is_declared(services, event.dataset, event.key)}
     dependent = services.database.fetch(
         "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(outdated)}

@@ -116,8 +116,7 @@ def is_active(advance: Advance, at: datetime, rule: Watermark) -> bool:
 
 
 class _Streams:
-    """What each stream has reached. There may be thousands, so the slowest active one and the next to become idle are
-    kept on heaps; outdated entries are skipped."""
+    """There may be thousands, so the slowest and the next to become idle are kept on heaps."""
 
     def __init__(self, rule: Watermark) -> None:
         self._rule = rule
@@ -135,8 +134,7 @@ class _Streams:
         self._since = max(self._since or advance.at, advance.at)
 
     def reached_by_all(self, at: datetime) -> datetime | None:
-        """Returns what the slowest active stream has reached, or the furthest if all are idle. Times are given in
-        order, so an entry that no longer counts can be dropped."""
+        """Returns the furthest if all are idle. Times are in order, so outdated entries can be dropped."""
         while self._by_reached:
             reached, partition, one = self._by_reached[0]
             if self.last[partition] is one and is_active(one, at, self._rule):

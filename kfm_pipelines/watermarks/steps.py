@@ -1,5 +1,4 @@
-"""Stores the steps of a dataset's watermark; recomputes them from the first change, and marks the period in which
-lateness has to be re-evaluated."""
+"""Stores the steps of a watermark, and marks the period in which lateness must be re-evaluated."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -82,8 +81,7 @@ def recompute_all_steps(connection: Connection, dataset: Dataset) -> None:
 def _are_changes_past(
     new: Sequence[tuple[str, Advance]], last_change: datetime, dataset: Dataset, sweep: Sweep, at: datetime
 ) -> bool:
-    """Returns whether the new advances and those they surpassed no longer matter: each changed stream has advanced
-    since, or has long been idle and is not the furthest."""
+    """True when each changed stream has advanced since, or has long been idle and is not the furthest."""
     if at <= last_change:
         return False
     standing = [one.reached for partition, one in new if sweep.streams.last[partition] == one]

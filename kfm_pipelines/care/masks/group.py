@@ -1,5 +1,4 @@
-"""Chooses which groups to count in public: nothing that can be derived from all counts together may describe fewer
-features than the minimum count. Builds the published rows of these groups."""
+"""Chooses groups so that nothing derived from all counts describes fewer features than the minimum."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

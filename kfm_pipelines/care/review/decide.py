@@ -17,8 +17,7 @@ MIN_DIGEST_LENGTH = 12
 
 
 def is_approved(oversight: Oversight, key: str, release_digest: str) -> bool:
-    """Returns whether the release may be published: it was approved or needs no review. Raises ReviewRefused if it was
-    rejected, which is final: otherwise an old approval of the same bytes could be used again."""
+    """Returns False while a review is pending. Raises ReviewRefused after a rejection, which is final."""
     if oversight.dataset.review == "none":
         return True
     decisions = tables.decisions_about(oversight.services.database, key, release_digest)
@@ -42,8 +41,7 @@ def approve(services: Services, key: str, digest: str, private_key: Path, reason
 
 
 def reject(services: Services, key: str, digest: str, private_key: Path, reason: str) -> PendingReview:
-    """Fails the key with the reason and removes what was staged. Possible until a run claims an approved release, and
-    under an overdue policy too."""
+    """Fails the key, until a run claims an approved release; possible under an overdue policy too."""
     pending = _check_digest(tables.pending_review(services.database, key, also_approved=True), digest)
     dataset = services.datasets[pending.dataset]
     oversight = oversight_of(services, dataset)

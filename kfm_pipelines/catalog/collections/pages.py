@@ -58,8 +58,7 @@ def stale_pages(connection: Connection, dataset: str) -> list[StalePage]:
 
 
 def pages_below(connection: Connection, dataset: str, above: str, being_written: Collection[str]) -> list[str]:
-    """Returns the pages directly below a page, or below the collection for "". Leaves out pages that are neither
-    written nor about to be, because nothing may link them yet."""
+    """Returns the pages below a page, or below the collection for "", that are or will be written."""
     rows = connection.execute(
         """
         SELECT DISTINCT split_part(substr(page, length(%(above)s::text) + 1), '/', 1) AS part

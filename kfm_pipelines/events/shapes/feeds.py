@@ -40,8 +40,7 @@ def is_landsat(document: Mapping[str, object]) -> bool:
 
 
 def read_landsat(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
-    """Reads a Collection 2 scene. Its product id names the day it covers, and the day of processing, which stands for
-    the event time, so that a reprocessed scene is newer than the one before."""
+    """Reads a Collection 2 scene. Its event time is the day of processing, so a reprocessed scene is newer."""
     product = document["landsat_product_id"]
     parts = product.split("_") if isinstance(product, str) else []
     if len(parts) == 7:

@@ -69,8 +69,7 @@ def _is_sns_notification(document: Mapping[str, object]) -> bool:
 
 
 def _unwrap_sns(document: Mapping[str, Any]) -> object:
-    """Returns the message in the envelope that SNS adds without raw delivery. Its signature is not checked: the queue
-    policy decides who may send. A second envelope means that topics are chained by mistake."""
+    """Leaves the signature to the queue policy. A second envelope means topics chained by mistake."""
     check_contract("sns-notification", document)
     inner = read_body(document["Message"])
     if isinstance(inner, dict) and (_is_sns_notification(inner) or _is_sns_control(inner)):

@@ -1,5 +1,4 @@
-"""Candidates for the next transform version of a dataset: complete declarations, one YAML file each in
-resources/candidates/. Loads and checks them, and decides which keys try them."""
+"""Candidates in resources/candidates/: complete declarations of a dataset's next transform version."""
 
 import hashlib
 from dataclasses import dataclass
@@ -57,8 +56,7 @@ def load_candidates(resources: Path, datasets: Datasets) -> list[Dataset]:
 
 
 def is_canary_key(key: str, candidate_version: str, fraction: float) -> bool:
-    """Returns whether this key tries the candidate. The choice is stable, grows with the fraction, and differs from
-    version to version."""
+    """The choice is stable, grows with the fraction, and differs from version to version."""
     digest = hashlib.sha256(f"{key}@{candidate_version}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < fraction * 2**64
 
@@ -103,8 +101,7 @@ def load_canary_candidate(services: Services, dataset: Dataset) -> CanaryCandida
 
 
 def candidate_digest(candidate: Dataset, policy: Policy, suite: str | None, tolerance: Tolerance) -> str:
-    """Returns a digest of everything that could change a comparison: the declaration, its policy, the source of its
-    transform, its suite, the tolerance and the package version."""
+    """Returns a digest of everything that could change a comparison."""
     parts = [
         "kfm-candidate-2",
         candidate.model_dump(mode="json"),

@@ -113,8 +113,7 @@ def read_candidate_status(services: Services, dataset: Dataset) -> CandidateStat
 
 
 def promote(services: Services, name: str, *, actor: str, reason: str, dry_run: bool = False) -> PromotionResult:
-    """Makes the candidate the declared version. Raises PromotionRefused unless enough keys were compared, all are good
-    and no key of the current version is unsettled, because the wrong declaration would process it."""
+    """Raises PromotionRefused unless enough keys are good and none of the current version is unsettled."""
     dataset = load_datasets(services.settings.resources)[name]  # as the files are now
     declarations = sorted((services.settings.resources / "datasets").glob("*.yaml"))
     declaration = next(path for path in declarations if load_dataset(path).dataset == name)  # it may have any name

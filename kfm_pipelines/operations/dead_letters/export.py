@@ -32,8 +32,7 @@ ATTRIBUTE_RESERVE_BYTES = 8 * 1024
 
 
 def export_letters(services: Services) -> list[str]:
-    """Writes missing records and forwards letters to their dead-letter queue. Returns the problems of single letters,
-    which hold up no others."""
+    """Writes records and forwards letters. Returns problems of single letters, which hold up no others."""
     deadline = time.monotonic() + BUDGET_SECONDS
     problems: list[str] = []
     for condition, do, mark_done in (

@@ -60,8 +60,7 @@ def describe(services: Services, letter: Letter) -> str:
 
 
 def begin(services: Services, letter_filter: LetterFilter, *, limit: int, canary: int, rate: float) -> str | None:
-    """Binds open letters to a new redrive and returns its id, or None when none matches. Raises RedriveStopped when a
-    dataset among them is killed, because its keys would never be decided."""
+    """Returns the new id, or None when none matches. Refuses killed datasets, whose keys would never be decided."""
     killed = kill_switch.killed_datasets(services.database)
     letters = find_letters(services.database, letter_filter, limit)
     if named := next((letter.dataset for letter in letters if letter.dataset in killed), None):
@@ -74,8 +73,7 @@ def begin(services: Services, letter_filter: LetterFilter, *, limit: int, canary
 
 
 def run_redrive(services: Services, redrive_id: str, options: RedriveOptions) -> RedriveProgress:
-    """Sends what is not sent yet, the canary first. Raises RedriveStopped when the canary fails, and ServiceUnavailable
-    when letters are undecided after the wait; the redrive can then be resumed."""
+    """Sends the canary first. Raises RedriveStopped if it fails; an undecided redrive can be resumed."""
     redrive = redrive_tables.read_redrive(services.database, redrive_id)
     if redrive.state != "running":
         raise RedriveStopped(
@@ -163,8 +161,7 @@ def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
 
 
 def _resolve_in_doubt(services: Services, items: Sequence[RedriveItem], options: RedriveOptions) -> None:
-    """Finds out whether items left at `sending` or `sent` are under way: drains their queue until they arrive or it is
-    empty. Only then are they sent again; should one turn up after all, its token identifies it."""
+    """Drains the queue of unconfirmed items until they arrive or it is empty; then they are sent again."""
     deadline = time.monotonic() + options.wait_seconds
     for item in items:
         queue = queue_of(services, item.letter)

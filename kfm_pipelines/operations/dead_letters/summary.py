@@ -1,7 +1,4 @@
-"""Summarises a message for records that more people read than the message: its fields and their safe values.
-
-Numbers that could be coordinates, and fields whose names suggest places or secrets, are withheld.
-"""
+"""Summarises a message for records: withholds possible coordinates, and fields about places or secrets."""
 
 import json
 import re

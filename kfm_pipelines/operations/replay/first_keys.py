@@ -1,5 +1,4 @@
-"""The canary of a replay: runs a few of its keys in the shadow tier, without claims, and compares them with what is
-published. It publishes nothing, and Dagster is asked for nothing until it passes."""
+"""The canary of a replay: a few keys in the shadow tier, before Dagster is asked for anything."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -58,8 +57,7 @@ def _canary_results(services: Services, replay: Replay) -> Iterator[CanaryResult
 
 
 def _list_canary_keys(database: Database, replay: str, number: int) -> list[KeyState]:
-    """Returns keys that have an object, in a fixed order: published keys first, spread over the plan as `number` of
-    them would be."""
+    """Returns keys that have an object: published ones first, spread over the plan."""
     rows = database.fetch(
         """
         SELECT parted.* FROM (

@@ -35,8 +35,7 @@ class RegistrationResult:
 def register_windows(
     services: Services, dataset: Dataset, start: datetime, end: datetime, actor: str
 ) -> RegistrationResult:
-    """Gives every window that begins in [start, end) a key, with or without an object, and lists the bucket once. The
-    audit entry is written first."""
+    """Gives every window that begins in [start, end) a key. The audit entry is written first."""
     windows = list(_windows(dataset, start, end))
     detail: dict[str, object] = {"windows": len(windows)}
     if windows:

@@ -1,5 +1,4 @@
-"""The state of replays for people and programs, and one cost and outcome record per key, in the database and as lines
-in the store."""
+"""The state of replays, and one cost and outcome record per key, in the database and in the store."""
 
 import json
 from collections.abc import Sequence
@@ -89,8 +88,7 @@ def read_replay_details(services: Services, replay_id: str) -> dict[str, Any]:
 
 
 def settle_replay(services: Services, replay: Replay) -> None:
-    """Copies outcomes from the log to the keys. Writes the records too unless the replay is running, because then its
-    end will."""
+    """Copies outcomes from the log. A running replay writes its records at its end."""
     if tables.settle_keys(services.database, replay.id) and replay.state != "running":
         write_records(services, replay)
 

@@ -92,8 +92,7 @@ def count_without_data(database: Database, replay: str) -> int:
 
 
 def settle_keys(database: Database, replay: str) -> int:
-    """Copies outcomes from the log to the keys and returns how many changed. A key whose release awaits review counts
-    as done: the replay can do no more for it."""
+    """Returns how many keys changed. One that awaits review is done: the replay can do no more for it."""
     return database.execute(
         f"""
         WITH last AS ({LAST_WAL_ENTRIES})
@@ -176,8 +175,7 @@ def batches_of(database: Database, replay: str) -> list[dict[str, Any]]:
 
 
 def seconds_since_batch(database: Database, replay: str, now: datetime | None = None) -> tuple[int, float] | None:
-    """Returns how many keys the last batch had and how long ago it was asked for, by the database's clock unless `now`
-    is given."""
+    """Returns the size of the last batch and its age, by the database's clock unless `now` is given."""
     rows = database.fetch(
         """
         SELECT keys, extract(epoch FROM coalesce(%(now)s::timestamptz, clock_timestamp()) - asked_at)::float AS seconds
@@ -277,8 +275,7 @@ def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool) 
 
 
 def made_no_progress(database: Database, replay: str, number: int) -> bool:
-    """Returns whether the last `number` batches since the replay was started or resumed all ended without an outcome
-    or a failure."""
+    """Returns whether the last `number` batches since the start ended without outcome or failure."""
     rows = database.fetch(
         """
         SELECT what FROM kfm.replay_moves

@@ -45,8 +45,7 @@ def nightly_scan(
     limit: int = MAX_KEYS_PER_SCAN,
     on_progress: ProgressCallback = lambda _: None,
 ) -> ScanResult:
-    """Scans up to `limit` keys: those published since their last scan, then the longest unscanned. With `full`, all
-    count as published since."""
+    """Scans keys published since their last scan, or with `full` all, then the longest unscanned."""
     with tables.scan_lock(services.database, ScanKind.NIGHTLY, dataset.dataset) as started_at:
         if started_at is None:
             return already_running(dataset.dataset, ScanKind.NIGHTLY)
@@ -106,8 +105,7 @@ def _judge_revision(services: Services, dataset: Dataset, revision: Revision) ->
 
 
 def _judge_table(services: Services, dataset: Dataset, subject: PublishedSubject) -> tuple[Verdict, ...]:
-    """A gate that fails to judge counts as red, so that the other keys are still scanned. Great Expectations suites run
-    in the weekly scan."""
+    """A gate that fails counts as red, so that other keys are still scanned. Suites run in the weekly scan."""
     key = subject.recorded.key
     try:
         judged = _table_subject(services, dataset, subject)

@@ -11,10 +11,7 @@ from kfm_pipelines.state.database import Connection, Database, jsonb
 
 @contextmanager
 def scan_lock(database: Database, kind: ScanKind, dataset: str) -> Iterator[datetime | None]:
-    """Yields when this scan began, or None when another of its kind is running.
-
-    The lock belongs to the connection: a transaction would be ended for being idle. It is released with the process.
-    """
+    """Yields None when another runs. The lock is the connection's: an idle transaction would be ended."""
     parameters = {"lock": f"kfm scan {kind} {dataset}"}
     with database.transaction() as connection:
         [row] = connection.execute(

@@ -21,8 +21,7 @@ DOUBLE_APPLY_WINDOW = timedelta(days=1)
 
 
 def emit_gauges(services: Services, *, at_once: bool = False) -> list[str]:
-    """Emits the gauges at most every 15 seconds and flushes all telemetry. Returns a sentence for each part that could
-    not be read. Called repeatedly by long-lived processes."""
+    """Emits at most every 15 seconds. Returns a sentence for each part that could not be read."""
     problems: list[str] = []
     with best_effort(services.telemetry, "how things stand", "metric"):
         now, taken = time.monotonic(), services.cache.get(LAST_EMITTED)

@@ -8,8 +8,7 @@ from kfm_pipelines.state.kill_switch import find_killed, killed_datasets
 
 
 def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
-    """Returns per dataset: events by state, keys by state, dead letters, watermark, the time up to which every known
-    window is published, late events held, and its kill switch."""
+    """`published_until` is the time up to which every known window is published."""
     rows = database.fetch(
         """
         WITH published AS (SELECT DISTINCT key FROM kfm.revisions),

@@ -1,7 +1,4 @@
-"""The history of a key: its revisions follow each other without gaps, and the last one is current.
-
-Each revision has its own signature, so an old one that is put back is genuine; its neighbours give it away.
-"""
+"""The history of a key. An old revision that is put back is genuine, but its neighbours give it away."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,4 @@
-"""Checks against a real FIFO queue: what SQS delivers, and what it drops within five minutes.
-
-Use a dedicated, empty queue: the checks receive and delete whatever is on it.
-"""
+"""Checks against a real FIFO queue, which must be empty: they receive and delete whatever is on it."""
 
 from dataclasses import dataclass, field, replace
 from functools import partial, update_wrapper

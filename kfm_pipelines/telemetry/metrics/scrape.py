@@ -89,8 +89,7 @@ class _Handler(WSGIRequestHandler):
 
 @contextlib.contextmanager
 def serve_metrics(folder: Path, port: int, *, or_any_free_port: bool = False) -> Iterator[str]:
-    """Serves GET /metrics on the loopback interface, each client in its own thread; yields the URL. Falls back to a
-    free port if asked to, and otherwise raises ServiceUnavailable when the port is taken."""
+    """Serves GET /metrics on the loopback interface and yields the URL."""
     application = _application(Exposition(folder))
     try:
         server = _listen(application, port)
