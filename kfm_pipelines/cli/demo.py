@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from kfm_pipelines.care.review.tables import pending_reviews
+from kfm_pipelines.console.options import default_option
 from kfm_pipelines.console.output import console, format_count, json_option, progress, respond, stderr_console
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.dispatch.tables import open_dispatches
@@ -33,8 +34,8 @@ OTHER_SAMPLES = (
 
 
 @click.command()
-@click.option("--windows", default=24, show_default=True, type=click.IntRange(1, 5000), help="Number of hours.")
-@click.option("--timeout", default=280, show_default=True, type=click.IntRange(10), help="Seconds to wait at most.")
+@default_option("--windows", default=24, type=click.IntRange(1, 5000), help="Number of hours.")
+@default_option("--timeout", default=280, type=click.IntRange(10), help="Seconds to wait at most.")
 @json_option
 def demo(windows: int, timeout: int, as_json: bool) -> None:
     """Start the embedded stack, process sample events and report what was published where."""

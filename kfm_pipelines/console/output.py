@@ -1,4 +1,4 @@
-"""Output of commands: tables and progress bars for people, one JSON document for programs."""
+"""Output of commands: tables, findings and progress bars for people, one JSON document for programs."""
 
 import json
 import time
@@ -94,3 +94,25 @@ def _encode_json_value(value: object) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat()
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def display_findings(findings: Sequence[Mapping[str, Any]]) -> None:
+    if not findings:
+        return
+    console.print("findings", style="bold")
+    for one in findings:
+        display_finding(one)
+
+
+def display_finding(finding: Mapping[str, Any], prefix: str = "") -> None:
+    """Displays one finding as lines, because columns of a table would break paths apart."""
+    rule = f"{finding['severity']}, {finding['gate']} gate, {finding['rule']}"
+    _print_line(f"  {prefix}{rule}: {finding['subject']}: expected {finding['expected']}, found {finding['measured']}")
+    if finding["sample"]:
+        _print_line(f"    for example {finding['sample']}")
+    if finding["fix"]:
+        _print_line(f"    {finding['fix']}")
+
+
+def _print_line(text: str) -> None:
+    console.print(make_printable(text), markup=False, highlight=False)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from kfm_pipelines.console.options import default_option
 from kfm_pipelines.console.output import console, format_count, json_option, progress, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import MessageRefused
@@ -40,36 +41,26 @@ class SampleRequest:
 
 
 @click.command()
-@click.option("--dataset", default="usgs/streamflow", show_default=True, type=click.Choice(sorted(SAMPLES)))
-@click.option("--windows", default=24, show_default=True, type=click.IntRange(1, 100_000), help="How many windows.")
-@click.option(
-    "--start",
-    default="2025-12-04T00",
-    show_default=True,
-    type=click.DateTime(["%Y-%m-%dT%H", "%Y-%m-%d"]),
-    help="The first window, UTC.",
+@default_option("--dataset", default="usgs/streamflow", type=click.Choice(sorted(SAMPLES)))
+@default_option("--windows", default=24, type=click.IntRange(1, 100_000), help="How many windows.")
+@default_option(
+    "--start", default="2025-12-04T00", type=click.DateTime(["%Y-%m-%dT%H", "%Y-%m-%d"]), help="The first window, UTC."
 )
-@click.option("--seed", default=0, show_default=True, help="Another seed gives other readings for the same windows.")
-@click.option(
-    "--copies",
-    default=0,
-    show_default=True,
-    type=click.IntRange(0, 100),
-    help="Extra copies of each message, as SNS and SQS may deliver.",
+@default_option("--seed", default=0, help="Another seed gives other readings for the same windows.")
+@default_option(
+    "--copies", default=0, type=click.IntRange(0, 100), help="Extra copies of each message, as SNS and SQS may deliver."
 )
-@click.option(
+@default_option(
     "--as",
     "route",
     default="s3",
-    show_default=True,
     type=click.Choice(ROUTES),
     help="Who announces the objects: S3 alone, or also auto-update notices or FIFO envelopes.",
 )
 @click.option("--fifo", is_flag=True, help="Same as --as fifo.")
-@click.option(
+@default_option(
     "--priority",
     default="normal",
-    show_default=True,
     type=click.Choice(["high", "normal", "low"]),
     help="Priority of auto-update notices.",
 )
@@ -79,11 +70,10 @@ class SampleRequest:
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Send the text of this file (- for stdin) as one message instead.",
 )
-@click.option(
+@default_option(
     "--to",
     "target",
     default="topic",
-    show_default=True,
     type=click.Choice(["topic", "queue"]),
     help="Send messages and --body to the route's topic, or directly to its queue.",
 )

@@ -15,7 +15,7 @@ from kfm_pipelines.care import exempt as exempting
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.review import decide, tables
 from kfm_pipelines.care.tables import Exemption, exemptions_of
-from kfm_pipelines.console.options import Reason, StorableText, user_name
+from kfm_pipelines.console.options import Reason, StorableText, default_option, user_name
 from kfm_pipelines.console.output import console, json_option, print_table, respond, stderr_console
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import ReviewRefused
@@ -170,7 +170,7 @@ def end_exemption(exemption: str, key_path: Path, reason: str, as_json: bool) ->
 @click.option(
     "--holder", type=StorableText(), default=user_name("--holder"), show_default="you", help="The owner of the key."
 )
-@click.option("--days", default=730, show_default=True, type=click.IntRange(1, 3650), help="How long it is valid.")
+@default_option("--days", default=730, type=click.IntRange(1, 3650), help="How long it is valid.")
 @json_option
 def keygen(authority: str, out: Path, holder: str, days: int, as_json: bool) -> None:
     """Create a reviewer's key pair for AUTHORITY, and print the entry for resources/authorities."""

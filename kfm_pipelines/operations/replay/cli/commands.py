@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfm_pipelines.console.options import Age, StorableText
+from kfm_pipelines.console.options import Age, StorableText, default_option
 from kfm_pipelines.console.output import console, json_option, progress, respond, stderr_console
 from kfm_pipelines.console.session import current_session, open_services
 from kfm_pipelines.declarations import Tolerance
@@ -79,23 +79,16 @@ def plan(
 
 @replay.command()
 @options.replay_argument
-@click.option(
-    "--canary", default="3", show_default=True, type=KeyCount(), help="How many keys to try first, or what share: 5%."
-)
-@click.option("--batch", default=200, show_default=True, type=click.IntRange(1, 5000), help="Keys per batch.")
+@default_option("--canary", default="3", type=KeyCount(), help="How many keys to try first, or what share: 5%.")
+@default_option("--batch", default=200, type=click.IntRange(1, 5000), help="Keys per batch.")
 @click.option("--rate", type=NumberRange(0.01, 100_000), help="Maximum keys a minute.")
 @click.option("--time-box", type=Age(), help="Pause after this long: 90s, 15m, 2h.")
-@click.option(
-    "--max-attempts",
-    default=3,
-    show_default=True,
-    type=click.IntRange(1, 100),
-    help="Set a key aside after this many failures.",
+@default_option(
+    "--max-attempts", default=3, type=click.IntRange(1, 100), help="Set a key aside after this many failures."
 )
-@click.option(
+@default_option(
     "--quarantine-percent",
     default=10.0,
-    show_default=True,
     type=NumberRange(0, 100),
     help="Stop when more than this share of the tried keys is set aside.",
 )
@@ -165,7 +158,7 @@ def cancel(replay_id: str, by: str, as_json: bool) -> None:
 
 @replay.command()
 @click.argument("replay_id", metavar="[ID]", type=StorableText(), required=False)
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="How many to list.")
+@default_option("--limit", default=20, type=click.IntRange(1, 1000), help="How many to list.")
 @json_option
 def status(replay_id: str | None, limit: int, as_json: bool) -> None:
     """Show the progress of replay ID, or list the latest replays."""
