@@ -157,8 +157,5 @@ def format_sample(subject: TableSubject, wrong: "pa.ChunkedArray | pa.Array", *c
     named = dict.fromkeys((*subject.published.primary_key, *columns))
     visible = [name for name in named if name not in hidden and name in subject.table.column_names]
     rows = subject.table.select(visible).take(places).to_pylist()
-    return "; ".join(", ".join(f"{name}={_format_value(row[name])}" for name in visible) for row in rows)
-
-
-def _format_value(value: object) -> str:
-    return truncate_line(str(value), MAX_VALUE_LENGTH)
+    cells = [[f"{name}={truncate_line(str(row[name]), MAX_VALUE_LENGTH)}" for name in visible] for row in rows]
+    return "; ".join(map(", ".join, cells))

@@ -13,8 +13,7 @@ from kfm_pipelines.events import normalise
 from kfm_pipelines.events.notice import ObjectNotice, Priority
 from kfm_pipelines.producer.envelope import object_envelope
 from kfm_pipelines.producer.messages import auto_update, s3_notification
-from kfm_pipelines.producer.send import FifoProducer
-from kfm_pipelines.producer.upload import Topic, UploadedObject
+from kfm_pipelines.producer.upload import FifoProducer, Topic, UploadedObject
 from kfm_pipelines.services import Services
 
 Route = Literal["s3", "auto-update", "fifo"]

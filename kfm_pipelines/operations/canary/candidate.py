@@ -34,12 +34,6 @@ def load_candidate(resources: Path, dataset: Dataset, canary: Canary) -> Dataset
     return _read_candidate(path, dataset)
 
 
-def _read_candidate(path: Path, dataset: Dataset) -> Dataset:
-    candidate = load_dataset(path)
-    _check_compatible(path, candidate, dataset)
-    return candidate
-
-
 def load_candidates(resources: Path, datasets: Datasets) -> list[Dataset]:
     """Loads and checks every candidate, also those no dataset names yet, so that their mistakes are found now."""
     found = [load_candidate(resources, one, one.canary) for one in datasets.values() if one.canary]
@@ -61,7 +55,8 @@ def is_canary_key(key: str, candidate_version: str, fraction: float) -> bool:
     return int.from_bytes(digest[:8], "big") < fraction * 2**64
 
 
-def _check_compatible(path: Path, candidate: Dataset, dataset: Dataset) -> None:
+def _read_candidate(path: Path, dataset: Dataset) -> Dataset:
+    candidate = load_dataset(path)
     for field in _SHARED_FIELDS:
         if attrgetter(field)(candidate) != attrgetter(field)(dataset):
             raise DeclarationInvalid(f"{path.name}: {field} must be that of {dataset.dataset}, whose candidate it is")
@@ -74,6 +69,7 @@ def _check_compatible(path: Path, candidate: Dataset, dataset: Dataset) -> None:
         raise DeclarationInvalid(f"{path.name}: review must be required, as it is of {dataset.dataset}")
     if candidate.canary is not None:
         raise DeclarationInvalid(f"{path.name}: a candidate has no canary of its own")
+    return candidate
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,20 +192,17 @@ class MetricsFollower:
             for file in files:
                 fingerprint = _fingerprint(file)
                 if fingerprint is not None:
-                    self._read_new_lines(file, fingerprint)
+                    offset = self._offsets.pop(fingerprint, 0)
+                    if offset > os.fstat(file.fileno()).st_size:
+                        offset = 0
+                    file.seek(offset)
+                    for line in _whole_lines(file):
+                        self._totals.add_line(line)
+                        offset += len(line)
+                    self._offsets[fingerprint] = offset
+                    while len(self._offsets) > _MAX_TRACKED_FILES:
+                        del self._offsets[next(iter(self._offsets))]
         return self._totals
-
-    def _read_new_lines(self, file: BinaryIO, fingerprint: bytes) -> None:
-        offset = self._offsets.pop(fingerprint, 0)
-        if offset > os.fstat(file.fileno()).st_size:
-            offset = 0
-        file.seek(offset)
-        for line in _whole_lines(file):
-            self._totals.add_line(line)
-            offset += len(line)
-        self._offsets[fingerprint] = offset
-        while len(self._offsets) > _MAX_TRACKED_FILES:
-            del self._offsets[next(iter(self._offsets))]
 
 
 @contextlib.contextmanager
