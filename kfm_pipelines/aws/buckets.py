@@ -54,7 +54,7 @@ def ensure_bucket(name: str) -> list[str]:
 
 def ensure_notifications(bucket: str, topic: str, datasets: Iterable[Dataset]) -> list[str]:
     """Sets one notification for each dataset's prefix and keeps the notifications of others."""
-    wanted = [
+    wanted: list[dict[str, Any]] = [
         {
             "Id": f"kfm-{dataset.pipeline}",
             "TopicArn": topic,

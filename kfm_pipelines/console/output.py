@@ -30,11 +30,14 @@ def print_json(document: Mapping[str, Any]) -> None:
     click.echo(json.dumps(document, indent=2, default=_encode_json_value))
 
 
-def respond(document: Mapping[str, Any], display: Callable[[], None], *, as_json: bool) -> None:
+def respond(document: Mapping[str, Any], display: Callable[[], None], *, as_json: bool, ok: bool = True) -> None:
+    """Prints the document for a program, or displays it to a person. Unless `ok`, the command exits with 1."""
     if as_json:
         print_json(document)
     else:
         display()
+    if not ok:
+        raise click.exceptions.Exit(1)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

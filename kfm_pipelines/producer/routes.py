@@ -32,8 +32,11 @@ class NoticeSender:
     bypass_topic: bool
 
     def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
-        dataset, priority = _read_routing(body)
-        settings = self.services.settings
+        match normalise(body):
+            case (ObjectNotice(dataset=str(dataset), priority=priority),):
+                settings = self.services.settings
+            case _:
+                raise ProducerMistaken("not an auto-update notice: it must name one asset of one dataset")
         if self.bypass_topic:
             Queue(settings.priority_queue if priority == "high" else settings.queue).send(body, attributes)
         else:
@@ -74,10 +77,3 @@ def format_message(uploaded: UploadedObject, route: Route, priority: Priority = 
     if route == "fifo":
         return object_envelope(uploaded.dataset.event_source, **fields).body
     return json.dumps(s3_notification(**fields))
-
-
-def _read_routing(body: str) -> tuple[str, Priority]:
-    match normalise(body):
-        case (ObjectNotice(dataset=str(dataset), priority=priority),):
-            return dataset, priority
-    raise ProducerMistaken("not an auto-update notice: it must name one asset of one dataset")

@@ -6,7 +6,7 @@ that has not advanced for a while is idle and holds back no other; when all are 
 watermark never moves back. It depends on the events alone, and so does lateness.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import heappop, heappush
@@ -31,6 +31,7 @@ class WatermarkStep:
     watermark: datetime
 
 
+Advances = Sequence[tuple[str, Advance]]  # by partition
 # Dates outside these years are mistakes and do not count as progress.
 FIRST_YEAR, LAST_YEAR = 1800, 2400
 

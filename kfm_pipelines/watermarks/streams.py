@@ -13,7 +13,7 @@ from kfm_pipelines.declarations import Watermark
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state.database import Connection, Database
-from kfm_pipelines.watermarks.progress import Advance, envelope, is_progress
+from kfm_pipelines.watermarks.progress import Advance, Advances, envelope, is_progress
 from kfm_pipelines.watermarks.queries import WHOLE_DATASET
 from kfm_pipelines.watermarks.steps import REACHED_BY_NOW, STREAMS_CTE, recompute_all_steps, recompute_steps
 
@@ -131,9 +131,7 @@ def _rebuild_advances(connection: Connection, dataset: Dataset) -> None:
     _insert_advances(connection, dataset.dataset, _envelopes(points))
 
 
-def _drop_excess_streams(
-    connection: Connection, dataset: str, new: Sequence[tuple[str, Advance]]
-) -> list[tuple[str, Advance]]:
+def _drop_excess_streams(connection: Connection, dataset: str, new: Advances) -> Advances:
     rows = connection.execute(
         """
         SELECT n.partition FROM unnest(%(partitions)s::text[]) AS n (partition) WHERE NOT EXISTS (
@@ -152,7 +150,7 @@ def _drop_excess_streams(
     return [(partition, one) for partition, one in new if partition not in too_many]
 
 
-def _extract_advances(events: Iterable[IngestEvent], dataset: Dataset) -> list[tuple[str, Advance]]:
+def _extract_advances(events: Iterable[IngestEvent], dataset: Dataset) -> Advances:
     """Returns, per stream, the events of the dataset that got further than all made before them."""
     points: defaultdict[str, list[Advance]] = defaultdict(list)
     for event in (one for one in events if one.dataset == dataset.dataset and one.change == "created"):
@@ -161,7 +159,7 @@ def _extract_advances(events: Iterable[IngestEvent], dataset: Dataset) -> list[t
     return _envelopes(points)
 
 
-def _envelopes(points: Mapping[str, Iterable[Advance]]) -> list[tuple[str, Advance]]:
+def _envelopes(points: Mapping[str, Iterable[Advance]]) -> Advances:
     return [(partition, one) for partition in sorted(points) for one in envelope(points[partition])]
 
 
@@ -170,7 +168,7 @@ _UNNESTED_ADVANCES = """
 """
 
 
-def _parameters(dataset: str, advances: Sequence[tuple[str, Advance]]) -> dict[str, object]:
+def _parameters(dataset: str, advances: Advances) -> dict[str, object]:
     return {
         "dataset": dataset,
         "partitions": [partition for partition, _ in advances],
@@ -179,9 +177,7 @@ def _parameters(dataset: str, advances: Sequence[tuple[str, Advance]]) -> dict[s
     }
 
 
-def _select_new_advances(
-    connection: Connection, dataset: str, advances: Sequence[tuple[str, Advance]]
-) -> list[tuple[str, Advance]]:
+def _select_new_advances(connection: Connection, dataset: str, advances: Advances) -> Advances:
     if not advances:
         return []
     rows = connection.execute(
@@ -197,9 +193,7 @@ def _select_new_advances(
     return [(row["partition"], Advance(row["at"], row["reached"])) for row in rows]
 
 
-def _insert_advances(
-    connection: Connection, dataset: str, new: Sequence[tuple[str, Advance]]
-) -> list[tuple[str, Advance]]:
+def _insert_advances(connection: Connection, dataset: str, new: Advances) -> Advances:
     """Inserts new advances; deletes and returns the later ones that they surpass."""
     parameters = _parameters(dataset, new)
     rows = connection.execute(

@@ -139,7 +139,7 @@ def assemble_release(source: Source, published: Table, fragments: Sequence[Table
     places, place = _collect_places(source, fragments)
     records = _concatenate([fragment.records for fragment in fragments])
     kept = {name: _kept_values(source, name, fragments) for name in source.policy.columns.keep}
-    order = _sort_rows(places, place, records, [kept[name] for name in _column_names(published) if name in kept])
+    order = _sort_rows(places, place, records, [kept[one.name] for one in published.columns if one.name in kept])
     columns = {RECORD: pa.array(np.arange(1, len(order) + 1)), RECORDS: pa.array(records[order])}
     columns |= {name: places.column(name).take(place[order]) for name in places.column_names}
     columns |= {name: column.take(order) for name, column in kept.items()}
@@ -149,10 +149,6 @@ def assemble_release(source: Source, published: Table, fragments: Sequence[Table
     fields = [pa.field(one.name, columns[one.name].type, nullable=one.nullable) for one in published.columns]
     table = pa.Table.from_arrays([columns[one.name] for one in published.columns], schema=pa.schema(fields))
     return table, _build_crosswalk(fragments, order)
-
-
-def _column_names(table: Table) -> list[str]:
-    return [column.name for column in table.columns]
 
 
 def _concatenate(arrays: Iterable[Ints]) -> Ints:

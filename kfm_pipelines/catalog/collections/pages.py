@@ -84,13 +84,10 @@ def recorded_summary(connection: Connection, dataset: str, except_pages: Collect
         """,
         {"dataset": dataset, "without": list(except_pages)},
     ).fetchall()
+    edges = [row[edge] for edge in ("west", "south", "east", "north")]
     return Summary(
-        items=row["items"],
-        rows=row["rows"],
-        bytes=row["bytes"],
-        starts=row["starts"],
-        ends=row["ends"],
-        bbox=box_from([row["west"], row["south"], row["east"], row["north"]] if row["west"] is not None else None),
+        **{name: row[name] for name in ("items", "rows", "bytes", "starts", "ends")},
+        bbox=None if None in edges else box_from(edges),
         versions=tuple(sorted(row["versions"] or ())),
     )
 

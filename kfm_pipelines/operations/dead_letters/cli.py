@@ -124,9 +124,7 @@ def redrive(
             done = _run_with_progress(services, redrive_id, how, quiet=as_json)
             line = f"redrive {redrive_id}: {done.sent} sent, {done.succeeded} succeeded, {done.failed} failed again"
     document = {"redrive": redrive_id, "sent": done.sent, "succeeded": done.succeeded, "failed": done.failed}
-    respond(document, lambda: console.print(line), as_json=as_json)
-    if done.failed:
-        raise click.exceptions.Exit(1)
+    respond(document, lambda: console.print(line), as_json=as_json, ok=not done.failed)
 
 
 @dlq.command()

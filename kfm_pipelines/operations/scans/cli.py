@@ -51,9 +51,8 @@ def scan(dataset: str | None, deep: bool, full: bool, keys: int, as_json: bool) 
         limit = None if deep else keys
         results = [_run_scan(services, one, run_id, full=full, limit=limit, quiet=as_json) for one in chosen]
     document = {"run": run_id, "datasets": [_result_document(one) for one in results]}
-    respond(document, lambda: _display_results(results), as_json=as_json)
-    if any(one.errors for one in results):
-        raise click.exceptions.Exit(1)
+    failed = any(one.errors for one in results)
+    respond(document, lambda: _display_results(results), as_json=as_json, ok=not failed)
 
 
 @qa.command()

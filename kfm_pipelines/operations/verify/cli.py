@@ -67,9 +67,7 @@ def verify(key: str | None, everything: bool, store_url: str | None, public_key:
             report = _Report(verify_all(store, trust, lambda done, total: on_progress(done)))
     keys = [{"key": key_id, "origin": trust.origins[key_id].value} for key_id in sorted(trust.used)]
     document = {"store": store.url, **report.document(whole=key is not None), "keys": keys}
-    respond(document, lambda: report.display(trust, whole=key is not None), as_json=as_json)
-    if report.failed:
-        raise click.exceptions.Exit(1)
+    respond(document, lambda: report.display(trust, whole=key is not None), as_json=as_json, ok=not report.failed)
 
 
 class _Report:

@@ -256,14 +256,15 @@ def _handle_interrupt(services: Services, replay_id: str, by: str, *, here: bool
 
 
 def _display_result(services: Services, after: ReplayStatus, as_json: bool) -> None:
-    _display_status(services, after, as_json)
-    if after.replay.state == "stopped" or after.states.get("quarantined"):
-        raise click.exceptions.Exit(1)
+    _display_status(
+        services, after, as_json, ok=after.replay.state != "stopped" and not after.states.get("quarantined")
+    )
 
 
-def _display_status(services: Services, current: ReplayStatus, as_json: bool) -> None:
+def _display_status(services: Services, current: ReplayStatus, as_json: bool, *, ok: bool = True) -> None:
     details = read_replay_details(services, current.replay.id)
-    respond({**current.as_document(), **details}, lambda: display.display_status(current, details), as_json=as_json)
+    document = {**current.as_document(), **details}
+    respond(document, lambda: display.display_status(current, details), as_json=as_json, ok=ok)
 
 
 def _display_state(current: ReplayStatus, as_json: bool, hint: str) -> None:
