@@ -1,7 +1,4 @@
-"""What governs a dataset's keys: its policy, the authority, the secret and exemptions. Any defect publishes nothing.
-
-Authorities are reviewed files in resources/authorities. A second folder may add keys to them, but no authorities.
-"""
+"""What governs a dataset's keys; any defect publishes nothing. Only reviewed files declare authorities."""
 
 import base64
 import binascii

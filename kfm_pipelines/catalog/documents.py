@@ -1,6 +1,4 @@
-"""JSON documents as bytes, the same for equal documents, and the schemas that STAC documents must satisfy: the core
-schemas shipped with pystac, and our own profile, which also covers the extension fields we use. No network is needed.
-"""
+"""JSON documents as bytes, the same for equal documents, and the STAC schemas they must satisfy, offline."""
 
 import hashlib
 import json

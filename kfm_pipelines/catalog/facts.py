@@ -1,6 +1,4 @@
-"""What documents may state about one release. It all follows from inputs, reviewed files and software, never from
-time, machine or run. Of masked inputs, sizes are left out and digests are keyed, so that nobody can test guesses.
-"""
+"""What documents may state about a release: no time, machine or run, and no sizes or digests of masked inputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

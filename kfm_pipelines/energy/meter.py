@@ -1,8 +1,4 @@
-"""Measures what a piece of work used: time, processor time, memory, bytes, and energy where the machine has counters.
-
-Includes this process and its ended children, and bytes of files, pipes and S3. Excludes running children, Postgres,
-queues and topics, memory-mapped files and GPUs.
-"""
+"""Measures what work used here and in ended children, without Postgres, queues, mapped files and GPUs."""
 
 import logging
 import os
@@ -32,8 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was measured. None means unknown, and makes every sum unknown. `bytes_read` and `bytes_written` are those of
-    files and S3, `network_bytes` those of S3 alone, and `watt_seconds` those of the whole machine."""
+    """None is unknown, and makes every sum unknown. `network_bytes` are S3's, `watt_seconds` the whole machine's."""
 
     wall_seconds: float | None
     cpu_seconds: float | None

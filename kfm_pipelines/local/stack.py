@@ -1,9 +1,4 @@
-"""The embedded stack of a home: joined if it runs, otherwise started and, at the end, stopped.
-
-The process that holds the lock on {home}/stack.lock owns the stack; {home}/stack.json lists its endpoints for others
-and is only valid while the lock is held. The stack ends with its owner: a process that joined it then gets
-ServiceUnavailable and can start over.
-"""
+"""The embedded stack of a home. The holder of {home}/stack.lock owns it; others join by {home}/stack.json."""
 
 import contextlib
 import json

@@ -1,8 +1,4 @@
-"""When keys are due: at once, when enough events wait, when their window closes, or when they have waited long enough.
-
-`ready_at` of an event is when its key should be processed: null means at once, infinity not before the event is
-released or, if it was only found in a bucket listing, its key is requested.
-"""
+"""When keys are due. `ready_at` of an event: null is at once, infinity not before a release or a request."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""Decides which events are late, again after an out-of-order delivery, and what time alone changes (the tick).
-
-An event is late if it was made after the watermark had passed its window. Whether it is then applied or held follows
-from the rule of its dataset; releasing held events is in `late_lane`.
-"""
+"""Decides which events are late: made after the watermark had passed their window. `late_lane` releases them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,8 +64,7 @@ def evaluate_lateness(connection: Connection, datasets: Datasets, identities: Se
 
 
 def reevaluate_lateness(database: Database, datasets: Datasets) -> int:
-    """Re-evaluates events made after one that was delivered out of order; returns how many changed. Their keys become
-    due, because their inputs changed. Locked keys are left for the next tick."""
+    """Returns how many events changed; their keys become due. Locked keys are left for the next tick."""
     changed = 0
     for mark in database.fetch("SELECT dataset FROM kfm.late_again ORDER BY dataset"):
         if mark["dataset"] not in datasets:

@@ -1,8 +1,4 @@
-"""Stores how far the streams of a dataset have advanced, and the checkpoints that follow.
-
-Advances and steps depend on the events alone, so an event delivered after later ones may change them in the past. A
-checkpoint is a promise made at some time by the clock and never moves back.
-"""
+"""Stores how far streams have advanced, and checkpoints, which are promises and never move back."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,8 +45,7 @@ def advance_streams(
     evaluated_by_caller: Sequence[str],
     now: datetime | None,
 ) -> None:
-    """Advances the streams to these events and marks earlier events for re-evaluation, except those that the caller
-    evaluates itself. An event sent twice with two times counts as two advances, so their order does not matter."""
+    """Marks earlier events for re-evaluation, except those that the caller evaluates itself."""
     for dataset in sorted({event.dataset for event in events}):
         declared = datasets[dataset]
         _apply_rule(connection, declared)

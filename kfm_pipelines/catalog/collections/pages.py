@@ -1,6 +1,4 @@
-"""Pages of a collection: which are stale, what each links, and its summary. A collection sums up its pages; their
-summaries are stored, so that one more key costs the same however many there are.
-"""
+"""Pages of a collection, with stored summaries: one more key costs the same however many there are."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass

@@ -1,6 +1,4 @@
-"""SQL of collections, of snapshots made from all their releases, and of contents that were withdrawn. Publications
-count changes of a collection; writers record up to which change they have written it or a snapshot.
-"""
+"""SQL of collections, snapshots and withdrawn contents. Writers record the change they have written up to."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,8 +130,7 @@ def is_outdated(connection: Connection, kind: str, changes: Mapping[str, int], c
 
 
 def find_withdrawn_contents(connection: Connection, current: Mapping[str, str]) -> dict[str, list[str]]:
-    """Returns contents of these keys, other than the current one of each, that only an exemption released unmasked. A
-    content that another key has too is left out, unless that key's was also exempted and has been replaced."""
+    """Returns replaced contents that only an exemption released unmasked, unless another key still has them."""
     rows = connection.execute(
         """
         SELECT r.key, array_agg(DISTINCT r.content_hash) AS contents

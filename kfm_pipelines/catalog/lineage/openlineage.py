@@ -1,6 +1,4 @@
-"""OpenLineage events of runs: START, then COMPLETE, FAIL or ABORT. Unlike documents of a release they contain times. Of
-masked objects they state the address, never the content. Imported when the first event is sent, not before.
-"""
+"""OpenLineage events of runs. Of masked objects they state the address, never the content."""
 
 from collections import defaultdict
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""Public data feeds: NEXRAD, Landsat Collection 2, Sentinel-1 and Sentinel-2.
-
-Their messages name a place and a time but say nothing about the bytes there. A Sentinel scene or tile belongs to the
-window it starts in, even if some seconds of it reach into the next.
-"""
+"""Public data feeds. Their messages name a place and a time but say nothing about the bytes there."""
 
 import re
 from collections.abc import Mapping

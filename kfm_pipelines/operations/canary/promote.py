@@ -1,8 +1,4 @@
-"""Promotes a good candidate to the declared version.
-
-The order can be repeated after an interruption: record the decision, approve the new columns, replace the declaration
-atomically, remove the candidate's file. Database work precedes the swap, because there may be no candidate after it.
-"""
+"""Promotes a good candidate, in an order that can be repeated: the database first, then the files."""
 
 import errno
 import os

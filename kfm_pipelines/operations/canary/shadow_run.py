@@ -1,9 +1,4 @@
-"""A shadow run: applies a declaration to a key, writes the result to the shadow tier and compares it with what is
-published.
-
-It takes no claims and writes nothing to the log, so it never touches a publication. An error of the declaration becomes
-a fault; an error of the machine is raised.
-"""
+"""Applies a declaration to a key in the shadow tier, without claims or log. Errors of the machine are raised."""
 
 import hashlib
 import logging

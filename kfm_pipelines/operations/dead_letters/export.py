@@ -1,8 +1,4 @@
-"""Exports dead letters: a record in the store for reviewers, a copy in the dead-letter queue for whoever is on call.
-
-The letter in Postgres is written first, in the transaction that found the failure. Exporting may stop between any two
-letters and continues the next time.
-"""
+"""Exports dead letters to the store and to the dead-letter queue; may stop between any two letters."""
 
 import json
 import re

@@ -1,9 +1,4 @@
-"""Redrives dead letters: a few first, at a limited rate, stopping when those fail again.
-
-A message goes back to its own queue with its body, attributes and FIFO group, so it keeps its identity; a key becomes
-due again. Each step is recorded before and after it is done, so an interrupted redrive resumes without sending anything
-twice.
-"""
+"""Redrives dead letters, a few first. Steps are recorded before and after, so nothing is sent twice."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

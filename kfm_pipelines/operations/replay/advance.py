@@ -1,9 +1,4 @@
-"""Advances a replay one step at a time: settles the last batch, consults the gate, asks for the next batch.
-
-A step may be repeated and may be interrupted anywhere: a batch is committed before Dagster is asked for it, and its
-outcomes are read from the write-ahead log. One process at a time advances a replay (`replays.lock_replay`). When
-something other than its keys goes wrong, the replay is paused with a note.
-"""
+"""Advances a replay step by step. A step may be repeated or interrupted; outcomes are read from the log."""
 
 import logging
 import math

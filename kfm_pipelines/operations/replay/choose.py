@@ -54,9 +54,7 @@ class ReplayLimits:
 def choose_upgrades(
     dataset: Dataset, known: Sequence[KnownKey], key_filter: KeyFilter, limits: ReplayLimits
 ) -> tuple[list[PlannedKey], list[NewKey]]:
-    """Plans each window published by another version as a key of the declared version, and each key of the declared
-    version that was never published. Returns the planned keys and the keys to create. The filter applies to what may
-    be upgraded; keys of the declared version that are published count in any case."""
+    """Returns the planned keys and the keys to create. The filter applies to what may be upgraded."""
     version = dataset.key.transform_version
     there = {one.key: one for one in known if one.version == version}
     sources: dict[str, KnownKey] = {}

@@ -1,8 +1,4 @@
-"""SQL over the keys and batches of a replay.
-
-The outcome of a key is read from the write-ahead log: each transaction names the replay it was begun for in the same
-commit, so the two cannot disagree. A key with an outcome is never asked for again.
-"""
+"""SQL over the keys and batches of a replay. Outcomes are read from the log, so the two cannot disagree."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -187,9 +183,7 @@ def seconds_since_batch(database: Database, replay: str, now: datetime | None = 
 
 
 def create_batch(database: Database, replay: str, limit: int, actor: str) -> ReplayBatch | None:
-    """Commits the next batch of free keys before anything is asked of Dagster. Returns None when no key is free or the
-    replay is no longer running. Keys that have failed come last, in batches of their own, because a failing key makes
-    its whole batch be handed back."""
+    """Commits a batch before Dagster is asked. Failed keys come last: one hands back its whole batch."""
     with database.transaction() as connection:
         if not connection.execute(
             "SELECT FROM kfm.replays WHERE id = %(replay)s AND state = 'running' FOR UPDATE", {"replay": replay}

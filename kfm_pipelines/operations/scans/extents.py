@@ -1,8 +1,4 @@
-"""The extent scan: does each collection state where and when its Items are? Reads the Items, not the database.
-
-A collection that is wrong is rewritten from the revisions, as every publication does. A difference between revisions
-and Items is reported; the nightly scan finds which is right. An unreadable Item is reported and left out.
-"""
+"""The extent scan: does each collection state where and when its Items are? If not, it is rewritten."""
 
 import json
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""The nightly scan: is every published key unchanged, and would it still pass its gates?
-
-It records what it finds and changes nothing that is published. Findings that the last scan recorded as well count
-again, but are not recorded again.
-"""
+"""The nightly scan: is every published key unchanged, and would it still pass its gates? Changes nothing."""
 
 import hashlib
 import json
@@ -69,8 +65,7 @@ def nightly_scan(
 
 
 def scan_key(services: Services, dataset: Dataset, run_id: str, key: str) -> Sequence[Verdict] | None:
-    """Judges what is published of a key and records the findings. Returns None when the key is being published, which
-    postpones it. A key that fails is judged twice: it may have been published while it was read."""
+    """Returns None for a key being published. A failing one is judged twice: it may just have been published."""
     revision = current_revision(services.database, key)
     verdicts = _judge_revision(services, dataset, revision) if revision else ()
     if not all(verdict.passed for verdict in verdicts):

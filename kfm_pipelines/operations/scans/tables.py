@@ -26,9 +26,7 @@ def scan_lock(database: Database, kind: ScanKind, dataset: str) -> Iterator[date
 
 
 def select_due_keys(database: Database, dataset: str, *, full: bool, limit: int) -> tuple[list[str], int]:
-    """Returns the keys to scan now, and how many more are due: keys published since their last scan or with errors
-    in it, with `full` all. Fills up to the limit with other keys, because bytes can change without a publication. The
-    longest unscanned come first, so that a bounded scan continues where the last one ended."""
+    """Returns due keys, then the longest unscanned, because bytes can change; and how many more are due."""
     rows = database.fetch(
         """
         SELECT key, count(*) FILTER (WHERE due) OVER () AS due

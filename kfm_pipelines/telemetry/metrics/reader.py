@@ -1,7 +1,4 @@
-"""Reads the metrics file: everything, what is new since the last time, or only the last minutes.
-
-The lines of all processes are added up: counters and histograms add, and the latest value of a gauge counts.
-"""
+"""Reads the metrics file. Lines of all processes add up; of a gauge the latest value counts."""
 
 import contextlib
 import json

@@ -1,8 +1,4 @@
-"""Compares a candidate's table with the published one, within a tolerance. Pure.
-
-Results hold names, counts and percentages, never a value of the data, because nobody has reviewed it. For masked data
-even those reveal too much; `report` leaves them out.
-"""
+"""Compares two tables within a tolerance. Results hold names, counts and percentages, never a value. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
