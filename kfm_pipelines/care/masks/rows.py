@@ -34,15 +34,6 @@ class AnonymitySet:
         return enough if self.locations is None else enough & (self.locations.count_by(labels, size) >= minimum)
 
 
-def build_anonymity_set(features: Features, longitudes: Floats, latitudes: Floats) -> AnonymitySet:
-    spots = hash_coordinates(longitudes, latitudes)
-    in_order = np.sort(spots)  # much faster than numbering them
-    if not (in_order[1:] == in_order[:-1]).any():
-        return AnonymitySet(features)
-    distinct, codes = np.unique(spots, return_inverse=True)
-    return AnonymitySet(features, Features(codes, len(distinct), unique=False))
-
-
 NO_SAMPLE = -1
 
 
@@ -82,7 +73,12 @@ class Selection:
 
     def anonymity_set(self) -> AnonymitySet:
         places = self.source.places
-        return build_anonymity_set(self.features, places.longitudes[self.rows], places.latitudes[self.rows])
+        spots = hash_coordinates(places.longitudes[self.rows], places.latitudes[self.rows])
+        in_order = np.sort(spots)  # much faster than numbering them
+        if not (in_order[1:] == in_order[:-1]).any():
+            return AnonymitySet(self.features)
+        distinct, codes = np.unique(spots, return_inverse=True)
+        return AnonymitySet(self.features, Features(codes, len(distinct), unique=False))
 
     def empty(self) -> "Selection":
         return self.source.select(self.sensitivity, self.kind, self.rows[:0])

@@ -18,10 +18,6 @@ _SENTINEL_1_PRODUCT = re.compile(r"S1[A-Z]_")
 _SENTINEL_2_PRODUCT = re.compile(r"S2[A-Z]_")
 
 
-def is_nexrad(document: Mapping[str, object]) -> bool:
-    return "S3Bucket" in document
-
-
 def read_nexrad(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
     """Reads a Level II chunk from the filterable topic. Its DateTime has no offset and is UTC."""
     check_contract("nexrad-filterable", document)
@@ -29,10 +25,6 @@ def read_nexrad(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
     [identity] = feed_identities(document, 1)
     location = document["S3Bucket"], document["Key"]
     return (_feed_notice("nexrad", identity, location, read_utc(document["DateTime"])),)
-
-
-def is_landsat(document: Mapping[str, object]) -> bool:
-    return "landsat_product_id" in document
 
 
 def read_landsat(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
