@@ -28,7 +28,6 @@ def notifications_of(bucket: str) -> dict[str, Any]:
 
 
 def missing_events(notifications: Mapping[str, Any], topic: str, prefix: str) -> list[str]:
-    """Returns which of our events under this prefix do not reach the topic."""
     if notifications.get("EventBridgeConfiguration") is not None:
         return []  # EventBridge gets every event, and its rules belong to the operator
     reaching = [

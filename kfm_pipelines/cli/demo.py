@@ -71,7 +71,6 @@ def _queue_totals(services: Services) -> Counter[str]:
 
 @contextmanager
 def _serve_dagster_if_needed(services: Services, as_json: bool) -> Iterator[None]:
-    """Starts Dagster unless `kfm up` already runs it for this home."""
     home = services.settings.home
     if is_running(home, "dagster"):
         yield

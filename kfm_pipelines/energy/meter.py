@@ -71,7 +71,6 @@ class Meter:
 
     @classmethod
     def since_process_start(cls) -> "Meter":
-        """Returns a meter that includes the start of this process."""
         meter = cls()
         age = max(0.0, time.time() - _process().create_time())
         meter._started -= age

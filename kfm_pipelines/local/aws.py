@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from kfm_pipelines.local.ports import LOOPBACK, answers
-from kfm_pipelines.local.process import Command, GuardedProcess, Server, start_on_free_port
+from kfm_pipelines.local.process import LOOPBACK, Command, GuardedProcess, Server, answers, start_on_free_port
 
 _START_SECONDS = 60
 _INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "SYSTEMROOT")

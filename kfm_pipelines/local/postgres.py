@@ -16,9 +16,8 @@ import psycopg
 from psycopg import sql
 
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.local.ports import LOOPBACK
 from kfm_pipelines.local.private_files import write_private
-from kfm_pipelines.local.process import Command, GuardedProcess, Server, start_on_free_port
+from kfm_pipelines.local.process import LOOPBACK, Command, GuardedProcess, Server, start_on_free_port
 
 DATABASE = "kfm"
 _START_SECONDS = 60

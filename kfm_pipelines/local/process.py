@@ -1,8 +1,11 @@
-"""Starts, watches and stops a named child process of a home: guarded, logged, and never running twice at once."""
+"""Child processes of a home: guarded, logged, and never running twice at once; and the loopback ports they serve."""
 
+import contextlib
 import fcntl
+import http.client
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,8 +16,8 @@ from pathlib import Path
 
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local import guard
-from kfm_pipelines.local.ports import free_port
 
+LOOPBACK = "127.0.0.1"
 GRACE_SECONDS = 10
 LOCK_WAIT_SECONDS = GRACE_SECONDS + 5  # how long the previous child may take to end
 
@@ -126,7 +129,6 @@ def await_end(home: Path, name: str) -> None:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Returns whether this process now has the lock on the file."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -155,3 +157,33 @@ def _rotate_log(home: Path, name: str) -> Path:
         log.replace(folder / f"{name}.previous.log")
     log.touch(mode=0o600)
     return log
+
+
+def free_port(preferred: int = 0) -> int:
+    for port in (preferred, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            # As servers do: a port in TIME_WAIT counts as free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, port))
+            return int(probe.getsockname()[1])
+    raise OSError("no free port on the loopback interface")
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def answers(port: int, path: str) -> bool:
+    """Returns whether an HTTP server on this port responds with 200 to this path; ignores proxy settings."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=2)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 
 from kfm_pipelines.errors import ServiceUnavailable, SettingsInvalid
 from kfm_pipelines.local.aws import start_aws
-from kfm_pipelines.local.ports import accepts
 from kfm_pipelines.local.postgres import start_postgres
 from kfm_pipelines.local.private_files import write_private
-from kfm_pipelines.local.process import Server, try_lock
+from kfm_pipelines.local.process import Server, accepts, try_lock
 
 _JOIN_SECONDS = 90
 

@@ -21,6 +21,8 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ProducerMistaken, SendIncomplete, SettingsInvalid
 from kfm_pipelines.producer.envelope import Envelope, outgoing_message, require_valid_group
 
+DEDUPLICATION_WINDOW_SECONDS = 300.0
+
 
 @dataclass(frozen=True, slots=True)
 class UploadedObject:
@@ -71,9 +73,6 @@ class Topic:
         if self._cached_arn is None:
             raise SettingsInvalid(f"there is no topic {self.name!r}; `kfm doctor --fix` creates it")
         return self._cached_arn
-
-
-DEDUPLICATION_WINDOW_SECONDS = 300.0
 
 
 class FifoTarget(Protocol):

@@ -22,7 +22,6 @@ def read_watermark(database: Database, dataset: str) -> datetime | None:
 
 
 def window_ends_after(database: Database, keys: Sequence[str], until: datetime | None) -> dict[str, datetime]:
-    """Returns the window ends of those keys whose windows end after `until`."""
     rows = database.fetch(
         """
         SELECT key, window_end FROM kfm.keys

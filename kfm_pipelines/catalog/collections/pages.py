@@ -70,7 +70,6 @@ def pages_below(connection: Connection, dataset: str, above: str, being_written:
 
 
 def recorded_summary(connection: Connection, dataset: str, except_pages: Collection[str]) -> Summary:
-    """Returns the stored totals of all pages but these."""
     [row] = connection.execute(
         """
         SELECT coalesce(sum(items), 0)::bigint AS items, coalesce(sum(rows), 0)::bigint AS rows,

@@ -161,7 +161,6 @@ def _write_new_declaration(result: PromotionResult) -> Path:
 
 
 def _finish_interrupted(services: Services, dataset: Dataset, declaration: Path, dry_run: bool) -> PromotionResult:
-    """Finishes a promotion that was interrupted after the swap."""
     version = dataset.key.transform_version
     left = candidate_path(services.settings.resources, dataset, version)
     if not left.is_file() or load_dataset(left) != dataset:

@@ -16,8 +16,7 @@ from kfm_pipelines.errors import KfmError, Retryable
 from kfm_pipelines.events import newest_per_object
 from kfm_pipelines.gates import ApprovedSchema
 from kfm_pipelines.gates.verdict import TableSubject
-from kfm_pipelines.operations.canary.compare.compare import compare
-from kfm_pipelines.operations.canary.report import full_report, redacted_faults, redacted_report
+from kfm_pipelines.operations.canary.compare.compare import compare, full_report, redacted_faults, redacted_report
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet, write_published
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.inputs import fetch

@@ -26,6 +26,15 @@ BUDGET_SECONDS = 5.0
 MAX_HISTORY = 50
 LETTER_ATTRIBUTE = "kfm-letter"  # on a copy in a dead-letter queue: its letter
 ATTRIBUTE_RESERVE_BYTES = 8 * 1024
+MAX_FIELDS = 40
+MAX_DEPTH = 4
+MAX_TEXT_LENGTH = 120
+
+_SENSITIVE_NAME = re.compile(
+    r"lat|lon|lng|coord|geom|wkt|bbox|place|where|address|secret|token|passw|credential|signature|authori|cookie"
+    r"|principal|sourceip|x-amz|unsubscribe",
+    re.IGNORECASE,
+)
 
 
 def export_letters(services: Services) -> list[str]:
@@ -165,17 +174,6 @@ def _attributes(letter: Letter) -> dict[str, str]:
     plain = {name: value for name, value in letter.attributes.items() if name not in letter.attribute_types}
     own = [(name, value) for name, value in plain.items() if value and len(value) < 500]
     return {**dict(own[: MAX_ATTRIBUTES - len(stated)]), **stated}
-
-
-MAX_FIELDS = 40
-MAX_DEPTH = 4
-MAX_TEXT_LENGTH = 120
-
-_SENSITIVE_NAME = re.compile(
-    r"lat|lon|lng|coord|geom|wkt|bbox|place|where|address|secret|token|passw|credential|signature|authori|cookie"
-    r"|principal|sourceip|x-amz|unsubscribe",
-    re.IGNORECASE,
-)
 
 
 def summarise_body(body: str) -> dict[str, object]:

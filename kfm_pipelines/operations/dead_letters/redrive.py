@@ -43,7 +43,6 @@ class RedriveOptions:
 
 
 def describe(services: Services, letter: Letter) -> str:
-    """Returns what redriving this letter would do, in one line."""
     if letter.body is None:
         return f"make the key {letter.key} due again, with all its attempts"
     queue = queue_of(services, letter).name

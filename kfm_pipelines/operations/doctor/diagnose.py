@@ -15,6 +15,8 @@ from kfm_pipelines.settings import default_signing_key
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.state.database import is_current
 
+MAX_CLOCK_SKEW_SECONDS = 5
+
 
 def diagnose(services: Services) -> list[DoctorFinding]:
     return list(run_checks(_checks(services)))
@@ -33,9 +35,6 @@ def _checks(services: Services) -> Iterator[DoctorCheck]:
     yield "store bucket", partial(store_bucket_findings, services)
     # The topology follows from the declarations; when those are invalid, this is one finding.
     yield "wiring", lambda: run_checks(topology_checks(services))
-
-
-MAX_CLOCK_SKEW_SECONDS = 5
 
 
 def check_declarations(services: Services) -> Iterator[DoctorFinding]:

@@ -117,7 +117,6 @@ def _format_comparison(report: dict[str, Any]) -> str:
 
 
 def _format_energy(spent: Sequence[dict[str, Any]]) -> str:
-    """Formats each estimation method separately."""
     parts = [
         f"{one['method']} energy {_format_amount(one['watt_seconds'], 'Ws')}, emissions "
         f"{_format_amount(one['carbon_grams'], 'g CO2e')}"
