@@ -65,8 +65,6 @@ PUBLIC_KEY = "public_key.pem"
 
 @dataclass(frozen=True, slots=True)
 class InputFacts:
-    """One input object and the message that announced it."""
-
     uri: str
     version: str | None
     etag: str | None  # None where the input is masked
@@ -100,8 +98,6 @@ class StorageFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFacts:
-    """Everything the documents of one revision are made from."""
-
     key: str
     window_start: datetime
     window_end: datetime

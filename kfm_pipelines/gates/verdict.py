@@ -72,8 +72,6 @@ class Rule(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """Numbers from earlier publications."""
-
     previous_rows: int | None = None  # of the current revision
     neighbour_rows: tuple[int, ...] = ()  # of the windows around this one
     same_inputs_hash: str | None = None  # content hash that the same inputs gave under the same policy
@@ -90,8 +88,6 @@ class ApprovedSchema:
 
 @dataclass(frozen=True, slots=True)
 class TableSubject:
-    """What the table gates judge: the table of a key as it would be published."""
-
     dataset: Dataset
     published: Table  # the declared table, or what the policy leaves of it
     table: "pa.Table"
@@ -116,8 +112,6 @@ class AnnouncedInput:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSubject:
-    """What the release gates judge: the staged bytes, and what they must agree with."""
-
     dataset: Dataset
     key: str
     inputs: tuple[AnnouncedInput, ...]

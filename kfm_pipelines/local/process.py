@@ -72,8 +72,6 @@ class GuardedProcess:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running child and the address it serves at."""
-
     process: GuardedProcess
     url: str
 

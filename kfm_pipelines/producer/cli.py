@@ -24,8 +24,6 @@ from kfm_pipelines.telemetry.traces.spans import TRACEPARENT, SpanValue, TraceCo
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """Which sample objects to upload, and by which route and how often to announce them."""
-
     dataset: str
     start: datetime
     windows: int

@@ -47,8 +47,6 @@ class NoticeSender:
 
 @dataclass(frozen=True, slots=True)
 class FifoSender:
-    """Sends to the FIFO topic or queue, in one message group."""
-
     producer: FifoProducer
     group: str
 

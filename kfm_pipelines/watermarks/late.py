@@ -39,8 +39,6 @@ _LATENESS_CHANGED_IN_PERIOD = _LATENESS_CHANGED.format(
 
 @dataclass(frozen=True, slots=True)
 class LatenessChange:
-    """An event that has become late, or is no longer late."""
-
     identity: str
     key: str
     dataset: str

@@ -34,8 +34,6 @@ def read_classes(table: pa.Table, policy: Policy) -> dict[Sensitivity, Flags]:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The feature number of each record."""
-
     codes: Ints
     size: int  # exceeds every number
     unique: bool  # no feature has two records, which makes counting fast

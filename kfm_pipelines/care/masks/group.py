@@ -19,8 +19,6 @@ from kfm_pipelines.errors import PolicyRefused
 
 @dataclass(frozen=True, slots=True)
 class GroupChoice:
-    """The groups released at one resolution."""
-
     counts: Ints  # features of each group
     released: Flags  # for each group
     remainder: int  # features of all other groups together; 0 when that is not published

@@ -39,8 +39,6 @@ NO_SAMPLE = -1
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The records before masking."""
-
     table: pa.Table
     declared: Table
     policy: Policy

@@ -41,7 +41,7 @@ def approve(services: Services, key: str, digest: str, private_key: Path, reason
 
 
 def reject(services: Services, key: str, digest: str, private_key: Path, reason: str) -> PendingReview:
-    """Fails the key, until a run claims an approved release; possible under an overdue policy too."""
+    """Fails the key and removes what was staged, until a run claims it, and under an overdue policy too."""
     pending = _check_digest(tables.pending_review(services.database, key, also_approved=True), digest)
     dataset = services.datasets[pending.dataset]
     oversight = oversight_of(services, dataset)

@@ -15,8 +15,6 @@ Written = TypeVar("Written")
 
 @dataclass(frozen=True, slots=True)
 class WithdrawnArtifacts:
-    """What withdrawn contents of one key left behind."""
-
     revisions: tuple[int, ...]
     txns: tuple[int, ...]  # every transaction that made such a content, even if it published nothing
     documents: frozenset[str]  # digests of documents and records that no other release of the key has

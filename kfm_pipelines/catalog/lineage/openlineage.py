@@ -33,8 +33,6 @@ class RunInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutput(ReleaseDescription):
-    """What a run published of one key."""
-
     location: str  # the name people know, in full
     table: Table
     masked: bool

@@ -20,7 +20,7 @@ UNFORWARDED = "forwarded_at IS NULL AND state = 'open'"  # not in the dead-lette
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """`body` is None for a key, and empty in lists or where it was not kept; `size` is then still in bytes, or 0."""
+    """`body` is None for a key, and empty in lists; `size` is in bytes, 0 if the message was not kept."""
 
     id: int
     source: str

@@ -35,8 +35,6 @@ class KeyFilter:
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """What excludes keys from any plan."""
-
     watermark: datetime | None
     killed: str | None = None
     laxer: Mapping[str, str] = field(default_factory=dict)  # keys whose inputs may not be reused, and why

@@ -18,8 +18,6 @@ class KeyAttempts:
 
 @dataclass(frozen=True, slots=True)
 class ReplayVerdict:
-    """The keys to set aside, and why the replay must stop, if it must."""
-
     quarantined: tuple[KeyAttempts, ...] = ()
     stop_reason: str | None = None
 

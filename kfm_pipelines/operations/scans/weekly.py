@@ -1,4 +1,4 @@
-"""The weekly deep scan: suites over the newest published keys at once, which no single key could satisfy."""
+"""The weekly deep scan: suites over the newest published keys at once, for what no single key can show."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
