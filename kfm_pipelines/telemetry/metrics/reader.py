@@ -186,17 +186,20 @@ class MetricsFollower:
             for file in files:
                 fingerprint = _fingerprint(file)
                 if fingerprint is not None:
-                    offset = self._offsets.pop(fingerprint, 0)
-                    if offset > os.fstat(file.fileno()).st_size:
-                        offset = 0
-                    file.seek(offset)
-                    for line in _whole_lines(file):
-                        self._totals.add_line(line)
-                        offset += len(line)
-                    self._offsets[fingerprint] = offset
-                    while len(self._offsets) > _MAX_TRACKED_FILES:
-                        del self._offsets[next(iter(self._offsets))]
+                    self._read_new_lines(file, fingerprint)
         return self._totals
+
+    def _read_new_lines(self, file: BinaryIO, fingerprint: bytes) -> None:
+        offset = self._offsets.pop(fingerprint, 0)
+        if offset > os.fstat(file.fileno()).st_size:
+            offset = 0
+        file.seek(offset)
+        for line in _whole_lines(file):
+            self._totals.add_line(line)
+            offset += len(line)
+        self._offsets[fingerprint] = offset
+        while len(self._offsets) > _MAX_TRACKED_FILES:
+            del self._offsets[next(iter(self._offsets))]
 
 
 @contextlib.contextmanager
