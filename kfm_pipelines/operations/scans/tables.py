@@ -76,13 +76,9 @@ def record_scan(
         VALUES (%(run_id)s, %(kind)s, %(dataset)s, %(started_at)s, %(keys)s, %(errors)s, %(warnings)s, %(detail)s)
         """,
         {
+            **{name: getattr(result, name) for name in ("kind", "dataset", "keys", "errors", "warnings")},
             "run_id": run_id,
-            "kind": result.kind,
-            "dataset": result.dataset,
             "started_at": started_at,
-            "keys": result.keys,
-            "errors": result.errors,
-            "warnings": result.warnings,
             "detail": jsonb({**left, **detail}),
         },
     )
