@@ -1,7 +1,4 @@
-"""Importing this module imports what a run needs. A fork server does so once, so that its children need not.
-
-It opens no connection and starts no thread of Python: the children would share them.
-"""
+"""Imports what a run needs, once, in a fork server. Opens no connection and starts no thread of Python."""
 
 import gc
 import importlib

@@ -1,5 +1,4 @@
-"""When a failed attempt is repeated: exponential backoff with full jitter. `KFM_MAX_ATTEMPTS` and
-`KFM_RETRY_BASE_SECONDS` set the numbers, see settings.py."""
+"""When a failed attempt is repeated: exponential backoff with full jitter, by the numbers in settings.py."""
 
 from dataclasses import dataclass
 from random import Random

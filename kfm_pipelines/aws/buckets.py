@@ -28,7 +28,6 @@ def notifications_of(bucket: str) -> dict[str, Any]:
 
 
 def missing_events(notifications: Mapping[str, Any], topic: str, prefix: str) -> list[str]:
-    """Returns which of our events under this prefix do not reach the topic."""
     if notifications.get("EventBridgeConfiguration") is not None:
         return []  # EventBridge gets every event, and its rules belong to the operator
     reaching = [
@@ -54,7 +53,15 @@ def ensure_bucket(name: str) -> list[str]:
 
 def ensure_notifications(bucket: str, topic: str, datasets: Iterable[Dataset]) -> list[str]:
     """Sets one notification for each dataset's prefix and keeps the notifications of others."""
-    wanted = [_notification_config(dataset, topic) for dataset in datasets]
+    wanted: list[dict[str, Any]] = [
+        {
+            "Id": f"kfm-{dataset.pipeline}",
+            "TopicArn": topic,
+            "Events": list(EVENTS),
+            "Filter": {"Key": {"FilterRules": [{"Name": "prefix", "Value": dataset.input.prefix}]}},
+        }
+        for dataset in datasets
+    ]
     current = notifications_of(bucket)
     announced = current.get("TopicConfigurations", [])
     ours = [one for one in announced if one["TopicArn"] == topic and one["Id"].startswith("kfm-")]
@@ -88,15 +95,6 @@ def _create(name: str) -> bool:
     except s3.exceptions.BucketAlreadyExists:
         raise SettingsInvalid(f"bucket {name}: the name belongs to another AWS account; declare another one") from None
     return True
-
-
-def _notification_config(dataset: Dataset, topic: str) -> dict[str, Any]:
-    return {
-        "Id": f"kfm-{dataset.pipeline}",
-        "TopicArn": topic,
-        "Events": list(EVENTS),
-        "Filter": {"Key": {"FilterRules": [{"Name": "prefix", "Value": dataset.input.prefix}]}},
-    }
 
 
 def _covers_prefix(key_filter: Mapping[str, Any], prefix: str) -> bool:

@@ -1,7 +1,7 @@
 """Resource policies of topics and queues: merging in our statement and finding open ones. Pure."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -57,17 +57,11 @@ def _is_open(statement: Mapping[str, Any], action: str) -> bool:
     principal = statement.get("Principal", "*")
     named = [] if isinstance(principal, str) else _as_list(principal.get("AWS", []))
     anybody = principal == "*" or "*" in named or "Service" in principal
-    return anybody and not any(_binds(*one) for one in _conditions(statement))
-
-
-def _conditions(statement: Mapping[str, Any]) -> Iterator[tuple[str, str, list[Any]]]:
-    for operator, keys in statement.get("Condition", {}).items():
-        for key, values in keys.items():
-            yield operator.lower(), key.lower(), _as_list(values)
-
-
-def _binds(operator: str, key: str, values: list[Any]) -> bool:
-    return operator in _BINDING_OPERATORS and key in _BINDING_KEYS and "*" not in values
+    return anybody and not any(
+        operator.lower() in _BINDING_OPERATORS and key.lower() in _BINDING_KEYS and "*" not in _as_list(values)
+        for operator, keys in statement.get("Condition", {}).items()
+        for key, values in keys.items()
+    )
 
 
 def _as_list(value: Any) -> list[Any]:

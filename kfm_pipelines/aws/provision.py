@@ -1,8 +1,4 @@
-"""Creates the buckets, topics, queues and subscriptions that are missing, and corrects the settings that differ.
-
-Safe to run at any time, twice, or by two processes at once: it changes only what differs from the topology and leaves
-everything else in the account alone.
-"""
+"""Creates what is missing and corrects what differs. Safe to run at any time, twice, or by two processes at once."""
 
 from urllib.parse import urlsplit
 

@@ -70,8 +70,7 @@ class Queue:
         return [_parse_message(received, now) for received in response.get("Messages", [])]
 
     def delete(self, messages: Sequence[Message]) -> int:
-        """Returns how many messages were deleted. Those that fail twice are delivered again and deduplicated then; the
-        second attempt is for FIFO queues, where an undeleted message blocks its group."""
+        """Returns how many were deleted. Tries twice, because an undeleted message blocks its FIFO group."""
         left = [message for batch in _split_batches(messages) for message in self._delete_batch(batch)]
         left = [message for batch in _split_batches(left) for message in self._delete_batch(batch)]
         return len(messages) - len(left)

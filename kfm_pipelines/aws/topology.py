@@ -1,7 +1,4 @@
-"""The topics, queues and subscriptions that should exist, and who may send to them. Pure.
-
-`provision` creates them and `kfm doctor` compares them.
-"""
+"""The topics, queues and subscriptions that should exist, and who may send to them. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -156,8 +153,7 @@ def required_topology(settings: Settings, datasets: Datasets) -> Topology:
 
 
 def filter_policy(datasets: Datasets, priorities: Sequence[Priority]) -> FilterPolicy:
-    """Lets declared datasets and products of these priorities through. Drops the least selective field first when SNS
-    would refuse the policy: the pipeline checks every message against the declarations anyway."""
+    """Drops the least selective field when SNS would refuse the policy: every message is checked again."""
     wanted: dict[str, list[str]] = {
         "product": sorted({dataset.product for dataset in datasets.values()}),
         "dataset": sorted(datasets),

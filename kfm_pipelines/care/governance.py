@@ -1,7 +1,4 @@
-"""What governs a dataset's keys: its policy, the authority, the secret and exemptions. Any defect publishes nothing.
-
-Authorities are reviewed files in resources/authorities. A second folder may add keys to them, but no authorities.
-"""
+"""What governs a dataset's keys; any defect publishes nothing. Only reviewed files declare authorities."""
 
 import base64
 import binascii
@@ -129,8 +126,7 @@ class Oversight:
         return Signature(signed.statement, signed.key_id, signed.signature, self.authority.authority, holder)
 
     def refuse_forged(self, signed: Signature, expected: Mapping[str, str], what: str) -> None:
-        """Raises SignatureRefused unless the row is what was signed, by a key that is valid today. The date in the row
-        proves nothing: anybody who can write rows can write any date."""
+        """Raises SignatureRefused unless a key valid today signed exactly this row, whatever date it has."""
         if any(signed.statement.get(name) != value for name, value in expected.items()):
             raise SignatureRefused(f"{what} is not what was signed")
         try:

@@ -19,8 +19,7 @@ class Leave(DeclarationModel):
 
 
 class Generalise(DeclarationModel):
-    """The place becomes its H3 cell. Records lose their place in cells with too few, and until the count of every other
-    cell is a multiple of the policy's minimum."""
+    """The place becomes its H3 cell; counts per cell become multiples of the policy's minimum."""
 
     method: Literal["generalise"]
     resolution: Resolution
@@ -42,8 +41,7 @@ class Displace(DeclarationModel):
 
 
 class Group(DeclarationModel):
-    """Only the number of records in each H3 cell is published, rounded down to a multiple of the policy's minimum.
-    Cells with too few are counted together, without a place."""
+    """Publishes only counts per H3 cell, in multiples of the minimum; small cells are counted together."""
 
     method: Literal["group"]
     resolutions: Annotated[list[Resolution], Field(min_length=1, max_length=3)]

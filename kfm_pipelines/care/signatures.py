@@ -1,7 +1,4 @@
-"""Signed statements: Ed25519 over the canonical JSON of a decision, and the files of private keys.
-
-Who may sign what is decided in `governance`.
-"""
+"""Ed25519 signatures over the canonical JSON of a decision. `governance` decides who may sign."""
 
 import base64
 import binascii

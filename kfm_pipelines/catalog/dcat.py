@@ -1,6 +1,4 @@
-"""DCAT-US 3 as JSON-LD: the catalog with a series for each dataset, and the files of each page. Addresses are relative
-to the document, so that a store can be moved or copied.
-"""
+"""DCAT-US 3 as JSON-LD. Addresses are relative to the document, so that a store can be moved or copied."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,4 @@
-"""JSON documents as bytes, the same for equal documents, and the schemas that STAC documents must satisfy: the core
-schemas shipped with pystac, and our own profile, which also covers the extension fields we use. No network is needed.
-"""
+"""JSON documents as bytes, the same for equal documents, and the STAC schemas they must satisfy, offline."""
 
 import hashlib
 import json
@@ -64,8 +62,7 @@ def profile_bytes() -> bytes:
 
 
 def check_document(kind: Kind, document: Mapping[str, Any], *, profiled: bool = True) -> None:
-    """Raises IntegrityBroken, naming the place, for an invalid document. Only documents published before there was a
-    profile need not satisfy it."""
+    """Raises IntegrityBroken, naming the place. Only documents older than the profile need not satisfy it."""
     for schema in (kind, PROFILE) if profiled and kind != "catalog" else (kind,):
         if not _fast_validator(schema).is_valid(document):
             error = _explain(schema, document)

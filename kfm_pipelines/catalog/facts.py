@@ -1,6 +1,4 @@
-"""What documents may state about one release. It all follows from inputs, reviewed files and software, never from
-time, machine or run. Of masked inputs, sizes are left out and digests are keyed, so that nobody can test guesses.
-"""
+"""What documents may state about a release: no time, machine or run, and no sizes or digests of masked inputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,8 +65,6 @@ PUBLIC_KEY = "public_key.pem"
 
 @dataclass(frozen=True, slots=True)
 class InputFacts:
-    """One input object and the message that announced it."""
-
     uri: str
     version: str | None
     etag: str | None  # None where the input is masked
@@ -102,8 +98,6 @@ class StorageFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFacts:
-    """Everything the documents of one revision are made from."""
-
     key: str
     window_start: datetime
     window_end: datetime

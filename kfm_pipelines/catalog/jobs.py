@@ -7,7 +7,7 @@ from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
 from kfm_pipelines.catalog.lineage.graph import write_graph
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.orchestration.resource import ServicesResource
-from kfm_pipelines.orchestration.schedule import DatasetSelection, build_schedule
+from kfm_pipelines.orchestration.schedule import DatasetSelection, build_job, build_schedule
 
 
 @dg.op(description="Puts the provenance of every current release into one graph, unless nothing was published since.")
@@ -15,11 +15,9 @@ def write_provenance_graph(context: dg.OpExecutionContext, services: ServicesRes
     context.log.info("%s", write_graph(services.open()))
 
 
-@dg.job(name="kfm_provenance", description="Where everything that is published came from, as one graph.")
-def provenance_job() -> None:
-    write_provenance_graph()
-
-
+provenance_job = build_job(
+    write_provenance_graph, "kfm_provenance", "Where everything that is published came from, as one graph."
+)
 provenance_schedule = build_schedule("kfm_provenance_nightly", provenance_job, "15 4 * * *")
 
 
@@ -47,9 +45,5 @@ def snapshot_collections(context: dg.OpExecutionContext, config: SnapshotConfig,
     context.add_output_metadata(metadata)
 
 
-@dg.job(name="kfm_snapshots", description="Writes each collection as one stac-geoparquet table.")
-def snapshot_job() -> None:
-    snapshot_collections()
-
-
+snapshot_job = build_job(snapshot_collections, "kfm_snapshots", "Writes each collection as one stac-geoparquet table.")
 snapshot_schedule = build_schedule("kfm_snapshots_nightly", snapshot_job, "0 3 * * *")

@@ -61,13 +61,10 @@ def check(file: Path | None, as_json: bool) -> None:
     names = [dataset.dataset for dataset in checked]
     versions = [f"{candidate.dataset}@{candidate.key.transform_version}" for candidate in candidates]
     document = {"ok": True, "datasets": names, "candidates": versions}
-    respond(document, lambda: _display_checked(names, versions), as_json=as_json)
-
-
-def _display_checked(names: list[str], versions: list[str]) -> None:
-    console.print(f"{format_count(len(names), 'dataset')} valid: {', '.join(names)}")
+    lines = f"{format_count(len(names), 'dataset')} valid: {', '.join(names)}"
     if versions:
-        console.print(f"{format_count(len(versions), 'candidate')} valid: {', '.join(versions)}")
+        lines += f"\n{format_count(len(versions), 'candidate')} valid: {', '.join(versions)}"
+    respond(document, lambda: console.print(lines), as_json=as_json)
 
 
 def _load(resources: Path, file: Path | None) -> tuple[list[Dataset], list[Dataset]]:

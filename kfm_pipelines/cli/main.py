@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kfm_pipelines.care.review.cli import review
-from kfm_pipelines.catalog.cli import catalog
-from kfm_pipelines.catalog.lineage.cli import lineage
+from kfm_pipelines.catalog.cli import catalog, lineage
 from kfm_pipelines.cli.datasets import datasets
 from kfm_pipelines.cli.demo import demo
 from kfm_pipelines.cli.session import open_services, use_running_stack
@@ -28,12 +27,10 @@ from kfm_pipelines.operations.replay.cli.commands import replay
 from kfm_pipelines.operations.retention.cli import gc
 from kfm_pipelines.operations.scans.cli import qa
 from kfm_pipelines.operations.status.cli import status
-from kfm_pipelines.operations.status.metrics_cli import metrics
-from kfm_pipelines.operations.status.trace_cli import trace
+from kfm_pipelines.operations.status.telemetry_cli import metrics, trace
 from kfm_pipelines.operations.verify.cli import verify
 from kfm_pipelines.producer.cli import emit
-from kfm_pipelines.watermarks.cli import watermark
-from kfm_pipelines.watermarks.late_cli import late
+from kfm_pipelines.watermarks.cli import late, watermark
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -102,8 +99,7 @@ def quiet_libraries() -> None:
 
 
 class HierarchyLogger(logging.Logger):
-    """Drops records of loggers outside Python's hierarchy: Dagster creates one per run that prints what its own
-    handlers already record."""
+    """Drops records of loggers outside Python's hierarchy, such as those Dagster creates per run."""
 
     def handle(self, record: logging.LogRecord) -> None:
         if self.parent is not None:

@@ -1,7 +1,5 @@
 """`kfm up`: runs everything until Ctrl-C."""
 
-from collections.abc import Mapping
-
 import click
 
 from kfm_pipelines.console.output import console, json_option, respond
@@ -27,14 +25,11 @@ def up(port: int | None, as_json: bool) -> None:
     ):
         home = str(services.settings.home)
         places = {"ui": server.url, "metrics": metrics, "store": services.store.url, "home": home}
-        respond(places, lambda: _display_places(places), as_json=as_json)
+        lines = f"Dagster UI   {server.url}\nMetrics      {metrics}\nStore        {services.store.url}\n"
+        hint = "In another terminal: kfm emit, kfm status. Ctrl-C stops everything."
+        respond(places, lambda: console.print(lines + hint), as_json=as_json)
         while not stop.wait(1.0):
             if not server.process.alive:
                 raise ServiceUnavailable(f"Dagster ended; its log is {server.process.log}")
     if not as_json:
         console.print("stopped")
-
-
-def _display_places(places: Mapping[str, str]) -> None:
-    console.print(f"Dagster UI   {places['ui']}\nMetrics      {places['metrics']}\nStore        {places['store']}")
-    console.print("In another terminal: kfm emit, kfm status. Ctrl-C stops everything.")

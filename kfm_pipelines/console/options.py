@@ -3,6 +3,7 @@
 import getpass
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -11,6 +12,8 @@ from kfm_pipelines.text import make_storable
 
 _AGE = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+default_option = partial(click.option, show_default=True)
 
 
 class Age(click.ParamType):  # type: ignore[type-arg]
@@ -56,9 +59,13 @@ def user_name(option: str) -> Callable[[], str]:
     return name
 
 
-by_option = click.option(
-    "--by", type=StorableText(), default=user_name("--by"), show_default="your user name", help="Who decides."
-)
+def name_option(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "--by", type=StorableText(), default=user_name("--by"), show_default="your user name", help=help_text
+    )
+
+
+by_option = name_option("Who decides.")
 
 
 def actor_and_reason_options(command: Callable[..., Any]) -> Callable[..., Any]:

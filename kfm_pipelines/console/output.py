@@ -1,4 +1,4 @@
-"""Output of commands: tables and progress bars for people, one JSON document for programs."""
+"""Output of commands: tables, findings and progress bars for people, one JSON document for programs."""
 
 import json
 import time
@@ -30,12 +30,14 @@ def print_json(document: Mapping[str, Any]) -> None:
     click.echo(json.dumps(document, indent=2, default=_encode_json_value))
 
 
-def respond(document: Mapping[str, Any], display: Callable[[], None], *, as_json: bool) -> None:
-    """Prints the document for a program, or displays it to a person."""
+def respond(document: Mapping[str, Any], display: Callable[[], None], *, as_json: bool, ok: bool = True) -> None:
+    """Prints the document for a program, or displays it to a person. Unless `ok`, the command exits with 1."""
     if as_json:
         print_json(document)
     else:
         display()
+    if not ok:
+        raise click.exceptions.Exit(1)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -84,7 +86,6 @@ def _line_printer(title: str, total: int | None) -> Callable[[int], None]:
 
 
 def format_count(count: int, noun: str) -> str:
-    """Returns "1 key" or "2 keys"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -96,3 +97,25 @@ def _encode_json_value(value: object) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat()
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def display_findings(findings: Sequence[Mapping[str, Any]]) -> None:
+    if not findings:
+        return
+    console.print("findings", style="bold")
+    for one in findings:
+        display_finding(one)
+
+
+def display_finding(finding: Mapping[str, Any], prefix: str = "") -> None:
+    """Displays one finding as lines, because columns of a table would break paths apart."""
+    rule = f"{finding['severity']}, {finding['gate']} gate, {finding['rule']}"
+    _print_line(f"  {prefix}{rule}: {finding['subject']}: expected {finding['expected']}, found {finding['measured']}")
+    if finding["sample"]:
+        _print_line(f"    for example {finding['sample']}")
+    if finding["fix"]:
+        _print_line(f"    {finding['fix']}")
+
+
+def _print_line(text: str) -> None:
+    console.print(make_printable(text), markup=False, highlight=False)

@@ -36,8 +36,7 @@ def current_session() -> Session:
 
 
 def open_services(*, prepared: bool = True) -> AbstractContextManager[Services]:
-    """Opens the services for the current command. `prepared` migrates the database and, on an emulator, creates what
-    is missing."""
+    """`prepared` migrates the database and, on an emulator, creates what is missing."""
     return current_session().open_services(prepared=prepared)
 
 

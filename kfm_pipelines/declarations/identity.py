@@ -63,7 +63,6 @@ def box_from(values: Sequence[float] | None) -> BBox | None:
 
 
 def union(boxes: Iterable[BBox | None]) -> BBox | None:
-    """Returns the box around all boxes, None when there is none."""
     found = [box for box in boxes if box]
     if not found:
         return None

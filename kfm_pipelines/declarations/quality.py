@@ -83,7 +83,6 @@ class Quality(DeclarationModel):
 
     @property
     def columns(self) -> list[str]:
-        """Every column that has a threshold."""
         bounded: list[Range] = [*self.ranges, *self.statistics]
         return [*(one.column for one in bounded), *(one.column for one in self.nulls)]
 

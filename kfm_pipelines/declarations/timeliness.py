@@ -1,7 +1,4 @@
-"""When keys are worked on: watermarks, due rules, lateness, freshness and concurrency.
-
-None of it changes the published bytes, so it is not part of a dataset's digest.
-"""
+"""When keys are worked on. It changes no published bytes, so it is not part of a dataset's digest."""
 
 import re
 from datetime import timedelta

@@ -1,7 +1,4 @@
-"""The energy report as a picture: one bar per dataset, month and method. Pure.
-
-What published nothing is hatched; an unknown amount is a question mark instead of a bar.
-"""
+"""The energy report as a picture: waste is hatched, an unknown amount is a question mark. Pure."""
 
 from io import BytesIO
 from typing import Any
@@ -30,7 +27,6 @@ UNITS = (("kWh", 3_600_000.0), ("Wh", 3600.0), ("Ws", 1.0))
 
 
 def draw_chart(report: EnergyReport) -> bytes:
-    """Returns a PNG of a report that has lines."""
     with rc_context(STYLE):
         figure = Figure(figsize=(8.8, 1.6 + 0.28 * len(report.lines)), facecolor="white", layout="constrained")
         FigureCanvasAgg(figure)

@@ -60,7 +60,9 @@ def report(
         stderr_console.print("no entries, so no file was written")
         return
     if html:
-        _write_file(html, _as_html(found))
+        page = Console(file=StringIO(), record=True, width=200, highlight=False, markup=False, emoji=False)
+        _print_report(found, page)
+        _write_file(html, page.export_html().encode())
     if png:
         from kfm_pipelines.energy.chart import draw_chart
 
@@ -78,13 +80,6 @@ def _print_report(found: EnergyReport, output: Console) -> None:
     output.print(table)
     for text in (*found.notes, "Estimated with:", *(f"  {source}" for source in found.sources)):
         output.print(text)
-
-
-def _as_html(found: EnergyReport) -> bytes:
-    page = Console(file=StringIO(), record=True, width=200, highlight=False, markup=False, emoji=False)
-
-    _print_report(found, page)
-    return page.export_html().encode()
 
 
 def _write_file(path: Path, content: bytes) -> None:

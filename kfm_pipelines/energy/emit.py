@@ -1,7 +1,4 @@
-"""Records what work cost in the ledger, and emits it as metrics, records and span attributes.
-
-Measured and estimated energy are never added up.
-"""
+"""Records costs in the ledger and emits them. Measured and estimated energy are never added up."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Energy, carbon and cost of what was used: measured where the machine has counters, otherwise estimated.
-
-What could not be measured is unknown (None), never zero.
-"""
+"""Energy, carbon and cost of usage, measured or estimated. What is unknown is None, never zero."""
 
 import logging
 from collections.abc import Iterable
@@ -91,7 +88,6 @@ def coefficients_of(services: Services) -> Coefficients:
 
 
 def coefficients_digest(services: Services) -> str:
-    """Returns the digest of the stored coefficients, which ledger entries refer to."""
     document = coefficients_of(services).model_dump(mode="json")
     return services.load_once(
         "coefficients digest", lambda: save_snapshot(services.database, "energy-coefficients", document)
@@ -114,7 +110,9 @@ def estimate(coefficients: Coefficients, usage: Usage) -> Energy:
     if not watt_seconds:
         return UNKNOWN
     carbon_grams = watt_seconds / SECONDS_PER_KWH * coefficients.grid.value
-    return Energy(method, watt_seconds, carbon_grams, _cost_usd(coefficients, usage))
+    processor = _processor_seconds(usage) * coefficients.price_vcpu.value
+    memory = (usage.gigabyte_seconds or 0.0) * coefficients.price_memory.value
+    return Energy(method, watt_seconds, carbon_grams, (processor + memory) / SECONDS_PER_HOUR or None)
 
 
 def _estimate_watt_seconds(coefficients: Coefficients, usage: Usage) -> float | None:
@@ -125,12 +123,6 @@ def _estimate_watt_seconds(coefficients: Coefficients, usage: Usage) -> float | 
     memory = (usage.gigabyte_seconds or 0.0) * coefficients.memory_watts.value
     network = (usage.network_bytes or 0) / GIGABYTE * coefficients.network.value * SECONDS_PER_KWH
     return (processor + memory + network) * coefficients.overhead.value
-
-
-def _cost_usd(coefficients: Coefficients, usage: Usage) -> float | None:
-    processor = _processor_seconds(usage) * coefficients.price_vcpu.value
-    memory = (usage.gigabyte_seconds or 0.0) * coefficients.price_memory.value
-    return (processor + memory) / SECONDS_PER_HOUR or None
 
 
 def _processor_seconds(usage: Usage) -> float:

@@ -1,7 +1,4 @@
-"""The energy ledger: the cost of each stage of each attempt. Entries are never changed.
-
-Measured and estimated energy are never added up.
-"""
+"""The energy ledger. Entries are never changed; measured and estimated energy are never added up."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,8 +55,7 @@ def record_entries(database: Database, entries: Sequence[EnergyEntry], coefficie
 
 
 def record_lost_stages(database: Database, keys: Sequence[str], dataset: str, coefficients: str) -> None:
-    """Records an unknown cost for every stage that a dead run began for one of these keys and did not record at its
-    end."""
+    """Records an unknown cost for stages that a dead run began for these keys and did not record."""
     database.execute(
         """
         INSERT INTO kfm.energy (run_id, dataset, key, epoch, replay, stage, method, coefficients)
@@ -96,8 +92,7 @@ class EnergyTotal:
 
 @dataclass(frozen=True, slots=True)
 class MonthlyTotal:
-    """The cost of a dataset in a month by one method; without a dataset, the cost of receiving messages. `wasted_share`
-    is the share of the energy of attempts that published nothing, None where the energy is unknown."""
+    """Without a dataset, the cost of receiving messages. `wasted_share` is of attempts that published nothing."""
 
     dataset: str | None
     month: date
@@ -144,7 +139,6 @@ def total_cpu_seconds(totals: Sequence[EnergyTotal]) -> float | None:
 
 
 def transaction_totals(database: Database, key: str, txn: int) -> tuple[EnergyTotal, ...]:
-    """Returns the totals by method of one attempt at a key."""
     return _totals(database, "''", "key = %(key)s AND epoch = %(txn)s", {"key": key, "txn": txn}).get("", ())
 
 

@@ -1,8 +1,4 @@
-"""Measures what a piece of work used: time, processor time, memory, bytes, and energy where the machine has counters.
-
-Includes this process and its ended children, and bytes of files, pipes and S3. Excludes running children, Postgres,
-queues and topics, memory-mapped files and GPUs.
-"""
+"""Measures what work used here and in ended children, without Postgres, queues, mapped files and GPUs."""
 
 import logging
 import os
@@ -32,8 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was measured. None means unknown, and makes every sum unknown. `bytes_read` and `bytes_written` are those of
-    files and S3, `network_bytes` those of S3 alone, and `watt_seconds` those of the whole machine."""
+    """None is unknown, and makes every sum unknown. `network_bytes` are S3's, `watt_seconds` the whole machine's."""
 
     wall_seconds: float | None
     cpu_seconds: float | None
@@ -76,7 +71,6 @@ class Meter:
 
     @classmethod
     def since_process_start(cls) -> "Meter":
-        """Returns a meter that includes the start of this process."""
         meter = cls()
         age = max(0.0, time.time() - _process().create_time())
         meter._started -= age
@@ -87,17 +81,14 @@ class Meter:
 
     def read(self) -> Usage:
         now = time.monotonic()
-        self._add_memory_seconds(now)
-        return _read_counters(now - self._started, self._gigabyte_seconds) - self._baseline
-
-    def _add_memory_seconds(self, now: float) -> None:
-        """Assumes linear growth since the last sample. A failed sample makes the sum unknown for good."""
+        # Assumes linear growth since the last sample. A failed sample makes the sum unknown for good.
         before, self._memory = self._memory, _memory_bytes()
         if self._gigabyte_seconds is None or before is None or self._memory is None:
             self._gigabyte_seconds = None
         else:
             self._gigabyte_seconds += (before + self._memory) / 2 * (now - self._sampled) / GIGABYTE
         self._sampled = now
+        return _read_counters(now - self._started, self._gigabyte_seconds) - self._baseline
 
 
 @dataclass
@@ -116,7 +107,6 @@ class RunUsage:
 
 
 def _read_counters(wall_seconds: float, gigabyte_seconds: float | None = 0.0) -> Usage:
-    """Returns the totals since this process started."""
     read, written = _file_bytes()
     received, sent = traffic.received, traffic.sent
     return Usage(
@@ -176,7 +166,6 @@ class MachineCounter:
         self._lost = not self._names
 
     def watt_seconds(self) -> float | None:
-        """Returns the energy since creation, or None when it is unknown."""
         with self._lock:
             if not self._lost:
                 self._add(self._read(), time.monotonic())

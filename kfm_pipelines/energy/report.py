@@ -81,7 +81,6 @@ class EnergyReport:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Every coefficient with its source, once."""
         return tuple(
             dict.fromkeys(
                 f"{name.replace('_', ' ')}: {one.value:g} {one.unit} ({one.source}, {one.year}, {one.region})"
@@ -121,12 +120,8 @@ def energy_report(services: Services, dataset: str | None, start: date | None, e
 
 
 def _total(method: Method, lines: list[ReportLine]) -> ReportLine:
-    energy = Energy(
-        method,
-        sum_if_known(line.energy.watt_seconds for line in lines),
-        sum_if_known(line.energy.carbon_grams for line in lines),
-        sum_if_known(line.energy.cost_usd for line in lines),
-    )
+    costs = ("watt_seconds", "carbon_grams", "cost_usd")
+    energy = Energy(method, *(sum_if_known(getattr(line.energy, name) for line in lines) for name in costs))
     wasted = sum_if_known(
         None if line.wasted_share is None else line.wasted_share * (line.energy.watt_seconds or 0) for line in lines
     )

@@ -1,7 +1,4 @@
-"""Reads messages of any accepted shape into one typed `IngestEvent` per object.
-
-Pure functions: no queue, no clock, no randomness; the only files read are the contracts in resources/.
-"""
+"""Reads messages of any accepted shape into one `IngestEvent` per object. Pure, but for the contract files."""
 
 from kfm_pipelines.events.canonical_key import KEY_DERIVATION_VERSION, CanonicalKey, Window, parse_label, window_of
 from kfm_pipelines.events.fold import IngestEvent, key_of, resolve_event

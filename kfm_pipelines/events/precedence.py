@@ -75,12 +75,10 @@ def _superseded_events(events: Sequence[IngestEvent], uncertain: Collection[str]
             continue
         chain = _chain_of(event)
         overtaken = chain == UNCHAINED and latest is not None and latest > (event.event_time, UNCHAINED)
-        if event.version_id in purged or overtaken or (chain in last and _supersedes(last[chain], event)):
+        final = last.get(chain, event)
+        beaten = _chain_sort_key(final) > _chain_sort_key(event) and final.event_time >= event.event_time
+        if event.version_id in purged or overtaken or beaten:
             yield event
-
-
-def _supersedes(last: IngestEvent, event: IngestEvent) -> bool:
-    return _chain_sort_key(last) > _chain_sort_key(event) and last.event_time >= event.event_time
 
 
 def _purged_versions(events: Sequence[IngestEvent]) -> set[str]:

@@ -1,8 +1,4 @@
-"""Strict RFC 3339 timestamps: date, time and offset, converted to UTC.
-
-The form is checked first because Python's `fromisoformat` also takes week dates, missing offsets and commas, and more
-with every release; a contract must not depend on that.
-"""
+"""Strict RFC 3339 timestamps in UTC. `fromisoformat` accepts more, and differs by version of Python."""
 
 import re
 from datetime import UTC, datetime

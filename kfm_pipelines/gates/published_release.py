@@ -67,7 +67,8 @@ def _check_digests(subject: PublishedSubject) -> Iterator[Finding]:
         found.append((subject.item_path, recorded.item_hash, _digest(subject.item)))
     for path, expected, measured in found:
         if measured != expected:
-            yield error("published-digest", path, f"sha256 {expected[:16]}…", _format_digest(measured))
+            found_digest = f"sha256 {measured[:16]}…" if measured else "nothing"
+            yield error("published-digest", path, f"sha256 {expected[:16]}…", found_digest)
 
 
 def _check_item_agrees(subject: PublishedSubject) -> Iterator[Finding]:
@@ -98,10 +99,6 @@ def _check_asset_agrees(item: Mapping[str, Any], name: str, size: int, digest: s
 
 def _digest(data: bytes | None) -> str | None:
     return None if data is None else sha256(data)
-
-
-def _format_digest(digest: str | None) -> str:
-    return f"sha256 {digest[:16]}…" if digest else "nothing"
 
 
 RESTORE = "Put the file back from a copy; or move it away and upload the inputs of the key again, which restores it."

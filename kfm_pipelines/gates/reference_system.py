@@ -1,6 +1,4 @@
-"""Reads the coordinate reference systems that a Parquet file names: in GeoParquet metadata, in the metadata of a column
-or in its type. Only WGS 84 is accepted; for a file that names none, the declaration of its columns decides.
-"""
+"""Reads the coordinate reference systems that a Parquet file names, anywhere. Only WGS 84 is accepted."""
 
 import io
 import json

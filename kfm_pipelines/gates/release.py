@@ -1,6 +1,4 @@
-"""The release gates, over staged bytes. Integrity: inputs and staged files are the ones announced and judged. CARE:
-the independent verifier finds no breach. Governance: the documents state policy, licence, sovereignty and provenance.
-"""
+"""The release gates, over staged bytes: integrity, CARE by the independent verifier, and governance."""
 
 import json
 from collections.abc import Iterator, Mapping

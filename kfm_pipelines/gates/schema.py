@@ -38,16 +38,11 @@ def diff_schemas(before: SchemaColumns, after: SchemaColumns) -> list[str]:
         elif name not in before:
             changes.append(f"{name} added ({_format_column(after[name])})")
         else:
-            changes += _diff_column(name, before[name], after[name])
+            for fact in ("type", "nullable", "unit"):
+                was, now = before[name].get(fact), after[name].get(fact)
+                if was != now:
+                    changes.append(f"{name}: {fact} {_format_fact(was)} is now {_format_fact(now)}")
     return changes
-
-
-def _diff_column(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{name}: {fact} {_format_fact(before.get(fact))} is now {_format_fact(after.get(fact))}"
-        for fact in ("type", "nullable", "unit")
-        if before.get(fact) != after.get(fact)
-    ]
 
 
 def _format_column(column: Mapping[str, Any]) -> str:
@@ -190,7 +185,6 @@ def _format_nullability(field: "pa.Field") -> str:
 
 
 def _to_instants(times: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """Converts days to their first instant."""
     import pyarrow as pa
 
     instant = pa.timestamp("us", tz="UTC")

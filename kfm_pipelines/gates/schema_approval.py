@@ -1,8 +1,4 @@
-"""Approved schemas: the columns, types and units promised to readers of a dataset, which only a person may change.
-
-An approval holds for one transform version, so that a new one can have other columns while keys of the old one are
-still being made. A version without its own approval has the schema approved last.
-"""
+"""Approved schemas, by transform version: what readers were promised, which only a person may change."""
 
 from dataclasses import asdict, dataclass, field
 from datetime import datetime

@@ -72,8 +72,6 @@ class Rule(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """Numbers from earlier publications."""
-
     previous_rows: int | None = None  # of the current revision
     neighbour_rows: tuple[int, ...] = ()  # of the windows around this one
     same_inputs_hash: str | None = None  # content hash that the same inputs gave under the same policy
@@ -90,8 +88,6 @@ class ApprovedSchema:
 
 @dataclass(frozen=True, slots=True)
 class TableSubject:
-    """What the table gates judge: the table of a key as it would be published."""
-
     dataset: Dataset
     published: Table  # the declared table, or what the policy leaves of it
     table: "pa.Table"
@@ -116,8 +112,6 @@ class AnnouncedInput:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSubject:
-    """What the release gates judge: the staged bytes, and what they must agree with."""
-
     dataset: Dataset
     key: str
     inputs: tuple[AnnouncedInput, ...]
@@ -157,8 +151,5 @@ def format_sample(subject: TableSubject, wrong: "pa.ChunkedArray | pa.Array", *c
     named = dict.fromkeys((*subject.published.primary_key, *columns))
     visible = [name for name in named if name not in hidden and name in subject.table.column_names]
     rows = subject.table.select(visible).take(places).to_pylist()
-    return "; ".join(", ".join(f"{name}={_format_value(row[name])}" for name in visible) for row in rows)
-
-
-def _format_value(value: object) -> str:
-    return truncate_line(str(value), MAX_VALUE_LENGTH)
+    cells = [[f"{name}={truncate_line(str(row[name]), MAX_VALUE_LENGTH)}" for name in visible] for row in rows]
+    return "; ".join(map(", ".join, cells))

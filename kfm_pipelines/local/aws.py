@@ -1,7 +1,4 @@
-"""S3, SNS, SQS and Secrets Manager on one loopback port, served by ministack with its state in {home}/aws.
-
-ministack saves objects at once; bucket settings, topics, queues, messages and secrets when it ends.
-"""
+"""S3, SNS, SQS and Secrets Manager, emulated by ministack. Objects are saved at once, the rest when it ends."""
 
 import os
 import sys
@@ -9,15 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from kfm_pipelines.local.ports import LOOPBACK, answers
-from kfm_pipelines.local.process import Command, GuardedProcess, Server, start_on_free_port
+from kfm_pipelines.local.process import LOOPBACK, Command, GuardedProcess, Server, answers, start_on_free_port
 
 _START_SECONDS = 60
 _INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "SYSTEMROOT")
 
 
 def start_aws(home: Path) -> Server:
-    """Starts the emulator with the state it last saved and waits until it is ready."""
     state = home / "aws"
     state.mkdir(mode=0o700, exist_ok=True)
     process, port = start_on_free_port(

@@ -1,7 +1,4 @@
-"""Starts Dagster's UI and daemon as child processes of `kfm up` and `kfm demo`.
-
-`dagster dev` shares one code server between the two.
-"""
+"""Starts Dagster's UI and daemon, which share a code server, as child processes of `kfm up` and `kfm demo`."""
 
 import contextlib
 import os
@@ -12,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kfm_pipelines.dispatch.tables import open_dispatches
-from kfm_pipelines.local.ports import LOOPBACK, answers, free_port
-from kfm_pipelines.local.process import Command, GuardedProcess, Server, await_end
+from kfm_pipelines.local.process import LOOPBACK, Command, GuardedProcess, Server, answers, await_end, free_port
 from kfm_pipelines.local.stack import Service, running_services
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import shipped_path, with_driver

@@ -71,10 +71,7 @@ def _start(command: Sequence[str], stop_signal: signal.Signals, user: str | None
 
 
 def _parent_death_signal(stop_signal: signal.Signals) -> Callable[[], object]:
-    """Returns a function that makes Linux signal the command if the guard is killed; elsewhere the command stays.
-
-    Loaded before the fork: afterwards the process may be a user who cannot read Python's own files.
-    """
+    """Loaded before the fork: afterwards the process may be a user who cannot read Python's own files."""
     if sys.platform != "linux":
         return lambda: None
     prctl = ctypes.CDLL(None).prctl

@@ -1,7 +1,4 @@
-"""Creates what masking and reviews need on a local machine: a secret per policy and a reviewer's key per authority.
-
-They are created once, in {home}/care, readable by their owner only, and never replace configured ones.
-"""
+"""Creates local secrets and reviewers' keys in {home}/care, once. Never replaces configured ones."""
 
 import fcntl
 import os

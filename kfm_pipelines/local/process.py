@@ -1,8 +1,11 @@
-"""Starts, watches and stops a named child process of a home: guarded, logged, and never running twice at once."""
+"""Child processes of a home: guarded, logged, and never running twice at once; and the loopback ports they serve."""
 
+import contextlib
 import fcntl
+import http.client
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,8 +16,8 @@ from pathlib import Path
 
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local import guard
-from kfm_pipelines.local.ports import free_port
 
+LOOPBACK = "127.0.0.1"
 GRACE_SECONDS = 10
 LOCK_WAIT_SECONDS = GRACE_SECONDS + 5  # how long the previous child may take to end
 
@@ -69,8 +72,6 @@ class GuardedProcess:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running child and the address it serves at."""
-
     process: GuardedProcess
     url: str
 
@@ -78,8 +79,7 @@ class Server:
 def start_on_free_port(
     launch: Callable[[int], GuardedProcess], ready: Callable[[int], bool], seconds: float
 ) -> tuple[GuardedProcess, int]:
-    """Starts a server and waits until it is ready; tries a second port, because another process may take the first
-    one before the server binds it."""
+    """Waits until the server is ready; tries a second port, as another process may take the first."""
     for last_try in (False, True):
         port = free_port()
         process = launch(port)
@@ -111,7 +111,6 @@ def _spawn(command: Command, log: Path, lock: int) -> subprocess.Popen[bytes]:
 
 
 def is_running(home: Path, name: str) -> bool:
-    """Returns whether any process runs a child of that name in this home."""
     lock = home / f"{name}.lock"
     if not lock.exists():
         return False
@@ -128,7 +127,6 @@ def await_end(home: Path, name: str) -> None:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Returns whether this process now has the lock on the file."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -137,10 +135,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def _lock_instance(home: Path, name: str) -> int:
-    """Takes a lock that the child and its children inherit, so that it is free when the last of them is gone.
-
-    After a crash the former child may still be saving its data; two at once would corrupt the files.
-    """
+    """The child and its children inherit the lock: two instances at once would corrupt the files."""
     lock = os.open(home / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOCK_WAIT_SECONDS
     while not try_lock(lock):
@@ -160,3 +155,33 @@ def _rotate_log(home: Path, name: str) -> Path:
         log.replace(folder / f"{name}.previous.log")
     log.touch(mode=0o600)
     return log
+
+
+def free_port(preferred: int = 0) -> int:
+    for port in (preferred, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            # As servers do: a port in TIME_WAIT counts as free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, port))
+            return int(probe.getsockname()[1])
+    raise OSError("no free port on the loopback interface")
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def answers(port: int, path: str) -> bool:
+    """Returns whether an HTTP server on this port responds with 200 to this path; ignores proxy settings."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=2)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

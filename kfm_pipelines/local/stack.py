@@ -1,9 +1,4 @@
-"""The embedded stack of a home: joined if it runs, otherwise started and, at the end, stopped.
-
-The process that holds the lock on {home}/stack.lock owns the stack; {home}/stack.json lists its endpoints for others
-and is only valid while the lock is held. The stack ends with its owner: a process that joined it then gets
-ServiceUnavailable and can start over.
-"""
+"""The embedded stack of a home. The holder of {home}/stack.lock owns it; others join by {home}/stack.json."""
 
 import contextlib
 import json
@@ -19,10 +14,9 @@ from urllib.parse import urlsplit
 
 from kfm_pipelines.errors import ServiceUnavailable, SettingsInvalid
 from kfm_pipelines.local.aws import start_aws
-from kfm_pipelines.local.ports import accepts
 from kfm_pipelines.local.postgres import start_postgres
 from kfm_pipelines.local.private_files import write_private
-from kfm_pipelines.local.process import Server, try_lock
+from kfm_pipelines.local.process import Server, accepts, try_lock
 
 _JOIN_SECONDS = 90
 
@@ -47,10 +41,7 @@ class Stack:
 
 
 def missing_services(environ: Mapping[str, str]) -> frozenset[Service]:
-    """Returns the services without a configured address, which have to be embedded.
-
-    Ambient AWS credentials do not count: a demo must not write to a real account. KFM_AWS=real does.
-    """
+    """Ambient AWS credentials do not count, so that a demo writes to no real account; KFM_AWS=real does."""
     wanted = environ.get("KFM_AWS") or "embedded"
     if wanted not in ("embedded", "real"):
         raise SettingsInvalid(f"KFM_AWS must be embedded or real, not {wanted!r}")
@@ -104,7 +95,12 @@ def _claim_or_join(home: Path, missing: frozenset[Service]) -> Iterator[tuple[Ma
             with _run_services(home, missing) as started:
                 yield started, True
         else:
-            yield _select_missing(home, running, missing), False
+            absent = sorted(missing - running.keys())
+            if absent:
+                raise SettingsInvalid(
+                    f"the stack running in {home} has no {' and '.join(absent)}: set it here too, or stop that stack"
+                )
+            yield {service: running[service] for service in missing}, False
     finally:
         os.close(lock)
 
@@ -123,15 +119,6 @@ def _wait_for_lock_or_endpoints(home: Path, lock: int) -> Mapping[Service, str] 
         f"another process owns the stack in {home}, but it was not ready within {_JOIN_SECONDS} s;"
         f" see {home / 'logs'}, or set KFM_HOME to use another home"
     )
-
-
-def _select_missing(home: Path, endpoints: Mapping[Service, str], missing: frozenset[Service]) -> Mapping[Service, str]:
-    absent = sorted(missing - endpoints.keys())
-    if absent:
-        raise SettingsInvalid(
-            f"the stack running in {home} has no {' and '.join(absent)}: set it here too, or stop that stack"
-        )
-    return {service: endpoints[service] for service in missing}
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from kfm_pipelines.console.options import default_option
 from kfm_pipelines.console.output import console, format_count, json_option, progress, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import MessageRefused
@@ -23,8 +24,6 @@ from kfm_pipelines.telemetry.traces.spans import TRACEPARENT, SpanValue, TraceCo
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """Which sample objects to upload, and by which route and how often to announce them."""
-
     dataset: str
     start: datetime
     windows: int
@@ -40,36 +39,26 @@ class SampleRequest:
 
 
 @click.command()
-@click.option("--dataset", default="usgs/streamflow", show_default=True, type=click.Choice(sorted(SAMPLES)))
-@click.option("--windows", default=24, show_default=True, type=click.IntRange(1, 100_000), help="How many windows.")
-@click.option(
-    "--start",
-    default="2025-12-04T00",
-    show_default=True,
-    type=click.DateTime(["%Y-%m-%dT%H", "%Y-%m-%d"]),
-    help="The first window, UTC.",
+@default_option("--dataset", default="usgs/streamflow", type=click.Choice(sorted(SAMPLES)))
+@default_option("--windows", default=24, type=click.IntRange(1, 100_000), help="How many windows.")
+@default_option(
+    "--start", default="2025-12-04T00", type=click.DateTime(["%Y-%m-%dT%H", "%Y-%m-%d"]), help="The first window, UTC."
 )
-@click.option("--seed", default=0, show_default=True, help="Another seed gives other readings for the same windows.")
-@click.option(
-    "--copies",
-    default=0,
-    show_default=True,
-    type=click.IntRange(0, 100),
-    help="Extra copies of each message, as SNS and SQS may deliver.",
+@default_option("--seed", default=0, help="Another seed gives other readings for the same windows.")
+@default_option(
+    "--copies", default=0, type=click.IntRange(0, 100), help="Extra copies of each message, as SNS and SQS may deliver."
 )
-@click.option(
+@default_option(
     "--as",
     "route",
     default="s3",
-    show_default=True,
     type=click.Choice(ROUTES),
     help="Who announces the objects: S3 alone, or also auto-update notices or FIFO envelopes.",
 )
 @click.option("--fifo", is_flag=True, help="Same as --as fifo.")
-@click.option(
+@default_option(
     "--priority",
     default="normal",
-    show_default=True,
     type=click.Choice(["high", "normal", "low"]),
     help="Priority of auto-update notices.",
 )
@@ -79,11 +68,10 @@ class SampleRequest:
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Send the text of this file (- for stdin) as one message instead.",
 )
-@click.option(
+@default_option(
     "--to",
     "target",
     default="topic",
-    show_default=True,
     type=click.Choice(["topic", "queue"]),
     help="Send messages and --body to the route's topic, or directly to its queue.",
 )
@@ -97,7 +85,10 @@ def emit(**given: Any) -> None:
     with open_services() as services:
         sender = sender_for_route(services, samples.route, target, group or services.datasets[samples.dataset].pipeline)
         if body is not None:
-            _send_traced(services, sender, _read_text(body))
+            with services.telemetry.spans.span("publish_event", kind="producer") as span:
+                here = context_of(span)
+                sender.send(_read_text(body), {TRACEPARENT: here.traceparent} if here else {})
+            services.telemetry.flush()
             _display_sent({"objects": 0, "messages": 1, "keys": []}, as_json)
             return
         with progress("objects uploaded", samples.windows, quiet=as_json) as on_progress:
@@ -127,13 +118,6 @@ def emit_samples(
         on_progress(number)
     services.telemetry.flush()
     return list(keys)
-
-
-def _send_traced(services: Services, sender: MessageSender, body: str) -> None:
-    with services.telemetry.spans.span("publish_event", kind="producer") as span:
-        here = context_of(span)
-        sender.send(body, {TRACEPARENT: here.traceparent} if here else {})
-    services.telemetry.flush()
 
 
 def _read_text(path: Path) -> str:

@@ -1,8 +1,4 @@
-"""Builds FIFO envelopes: the same event always gives the same bytes. Sends nothing.
-
-SQS deduplicates by the SHA-256 of the body alone. So the body holds everything that identifies the event, is canonical
-JSON (RFC 8785), and does not depend on when or by whom it is sent.
-"""
+"""Builds FIFO envelopes. SQS deduplicates by the body, so the same event always gives the same bytes."""
 
 import hashlib
 import re

@@ -17,7 +17,6 @@ def s3_notification(
     event_time: datetime,
     sequencer: str | None = None,
 ) -> dict[str, Any]:
-    """The notification S3 sends when an object is put."""
     stored = {"size": size, "eTag": etag, "versionId": version_id, "sequencer": sequencer}
     return s3_message("ObjectCreated:Put", bucket, object_key, stored, event_time)
 
@@ -72,7 +71,6 @@ def auto_update(
     event_time: datetime,
     priority: Priority = "normal",
 ) -> dict[str, Any]:
-    """An auto-update v1 message."""
     message = {
         "event_time": write_timestamp(event_time),
         "dataset": dataset,

@@ -13,8 +13,7 @@ from kfm_pipelines.events import normalise
 from kfm_pipelines.events.notice import ObjectNotice, Priority
 from kfm_pipelines.producer.envelope import object_envelope
 from kfm_pipelines.producer.messages import auto_update, s3_notification
-from kfm_pipelines.producer.send import FifoProducer
-from kfm_pipelines.producer.upload import Topic, UploadedObject
+from kfm_pipelines.producer.upload import FifoProducer, Topic, UploadedObject
 from kfm_pipelines.services import Services
 
 Route = Literal["s3", "auto-update", "fifo"]
@@ -33,8 +32,11 @@ class NoticeSender:
     bypass_topic: bool
 
     def send(self, body: str, attributes: Mapping[str, str] | None = None) -> None:
-        dataset, priority = _read_routing(body)
-        settings = self.services.settings
+        match normalise(body):
+            case (ObjectNotice(dataset=str(dataset), priority=priority),):
+                settings = self.services.settings
+            case _:
+                raise ProducerMistaken("not an auto-update notice: it must name one asset of one dataset")
         if self.bypass_topic:
             Queue(settings.priority_queue if priority == "high" else settings.queue).send(body, attributes)
         else:
@@ -45,8 +47,6 @@ class NoticeSender:
 
 @dataclass(frozen=True, slots=True)
 class FifoSender:
-    """Sends to the FIFO topic or queue, in one message group."""
-
     producer: FifoProducer
     group: str
 
@@ -67,7 +67,6 @@ def sender_for_route(services: Services, route: Route, target: str, group: str) 
 
 
 def format_message(uploaded: UploadedObject, route: Route, priority: Priority = "normal") -> str:
-    """Returns the body that announces an uploaded object on this route."""
     if route == "auto-update":
         uri, at = f"s3://{uploaded.bucket}/{uploaded.object_key}", uploaded.event_time
         return json.dumps(auto_update(uploaded.dataset.dataset, uri, f'"{uploaded.etag}"', at, None, at, priority))
@@ -76,10 +75,3 @@ def format_message(uploaded: UploadedObject, route: Route, priority: Priority = 
     if route == "fifo":
         return object_envelope(uploaded.dataset.event_source, **fields).body
     return json.dumps(s3_notification(**fields))
-
-
-def _read_routing(body: str) -> tuple[str, Priority]:
-    match normalise(body):
-        case (ObjectNotice(dataset=str(dataset), priority=priority),):
-            return dataset, priority
-    raise ProducerMistaken("not an auto-update notice: it must name one asset of one dataset")

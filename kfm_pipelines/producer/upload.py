@@ -1,14 +1,27 @@
-"""Uploads objects and publishes messages: the other end of the queue."""
+"""Uploads objects and sends messages without deduplication ids: SQS delivers equal bodies once in five minutes."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
-from kfm_pipelines.aws.batches import Outgoing, RefusedMessage, batch_entries, parse_refusals, text_attributes
+from kfm_pipelines.aws.batches import (
+    Outgoing,
+    RefusedMessage,
+    batch_entries,
+    parse_refusals,
+    split_batches,
+    text_attributes,
+)
 from kfm_pipelines.aws.clients import s3_client, sns_client
 from kfm_pipelines.aws.errors import translate_aws_errors
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.errors import SettingsInvalid
+from kfm_pipelines.errors import ProducerMistaken, SendIncomplete, SettingsInvalid
+from kfm_pipelines.producer.envelope import Envelope, outgoing_message, require_valid_group
+
+DEDUPLICATION_WINDOW_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +73,59 @@ class Topic:
         if self._cached_arn is None:
             raise SettingsInvalid(f"there is no topic {self.name!r}; `kfm doctor --fix` creates it")
         return self._cached_arn
+
+
+class FifoTarget(Protocol):
+    name: str
+
+    def send_batch(self, batch: Sequence[Outgoing]) -> list[RefusedMessage]: ...
+
+
+class FifoProducer:
+    """Calls `on_window_hit` for each body that SQS accepts but will not deliver again."""
+
+    def __init__(self, target: FifoTarget, on_window_hit: Callable[[], None] = lambda: None) -> None:
+        self._target = target
+        self._on_window_hit = on_window_hit
+        self._sent_at: dict[bytes, float] = {}
+
+    def send(self, event: Envelope, group: str | None = None, routing: Sequence[str] = ()) -> None:
+        """Sends one event; its group is its source by default. See `outgoing_message` for `routing`."""
+        self.send_all([outgoing_message(event, group, routing)])
+
+    def send_all(self, messages: Sequence[Outgoing]) -> None:
+        """Sends all in order, retries refused ones once after the others, and raises with those that are left."""
+        for message in messages:
+            require_valid_group(message.group)
+        refused = self._send(dict(enumerate(messages)))
+        left = [one for one in refused if one.permanent]
+        left += self._send({one.position: messages[one.position] for one in refused if not one.permanent})
+        lost = {one.position for one in left}
+        # Accepted bodies are remembered as long as SQS does. A repetition does not extend the window.
+        now = time.monotonic()
+        self._sent_at = {digest: at for digest, at in self._sent_at.items() if now - at < DEDUPLICATION_WINDOW_SECONDS}
+        for accepted in (message for position, message in enumerate(messages) if position not in lost):
+            digest = hashlib.sha256(accepted.body.encode()).digest()
+            if digest in self._sent_at:
+                self._on_window_hit()
+            else:
+                self._sent_at[digest] = now
+        if left:
+            raise _send_error(self._target.name, len(messages), left)
+
+    def _send(self, messages: Mapping[int, Outgoing]) -> list[RefusedMessage]:
+        refused: list[RefusedMessage] = []
+        for batch in split_batches(messages):
+            positions = list(batch)
+            response = self._target.send_batch(list(batch.values()))
+            refused += [RefusedMessage(positions[one.position], one.code, one.permanent) for one in response]
+        return refused
+
+
+def _send_error(name: str, sent: int, left: Sequence[RefusedMessage]) -> ProducerMistaken | SendIncomplete:
+    ordered = sorted(left, key=lambda one: one.position)
+    which = ", ".join(f"number {one.position + 1} ({one.code})" for one in ordered)
+    sentence = f"{name} refused {len(left)} of {sent} messages: {which}"
+    if all(one.permanent for one in left):
+        return ProducerMistaken(sentence)
+    return SendIncomplete(sentence, tuple(one.position for one in ordered))

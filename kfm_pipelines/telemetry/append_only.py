@@ -12,8 +12,6 @@ CountDropped = Callable[[str, int], None]  # signal, number of items
 
 
 class OneTimeWarning:
-    """Logs a warning the first time only."""
-
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._logged = False

@@ -1,8 +1,4 @@
-"""Sends metrics and spans to an OTLP collector over HTTP, in addition to the files and never in the way of work.
-
-OpenTelemetry's threads send; only the end of a process waits for them, and not for long. Headers, certificates,
-compression and intervals are configured by the exporters' own environment variables.
-"""
+"""Sends metrics and spans to an OTLP collector, in threads of their own and never in the way of work."""
 
 import logging
 import os

@@ -1,5 +1,4 @@
-"""The telemetry of one process: metrics, spans and records in local files, flushed before the process ends. If a
-collector is configured, it also gets metrics and spans."""
+"""The telemetry of one process: local files, flushed before it ends, and a collector if configured."""
 
 import atexit
 import logging

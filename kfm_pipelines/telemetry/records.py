@@ -36,8 +36,7 @@ class RecordWriter:
         self._files: dict[str, AppendOnlyFile] = {}
 
     def write(self, schema: str, record: Mapping[str, Any]) -> bool:
-        """Returns whether the record was written. One that violates its schema is counted, logged without its values,
-        and dropped."""
+        """Returns whether it was written. An invalid record is counted, logged without its values, and dropped."""
         if self._folder is None:
             return False
         try:

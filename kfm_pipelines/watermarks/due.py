@@ -1,8 +1,4 @@
-"""When keys are due: at once, when enough events wait, when their window closes, or when they have waited long enough.
-
-`ready_at` of an event is when its key should be processed: null means at once, infinity not before the event is
-released or, if it was only found in a bucket listing, its key is requested.
-"""
+"""When keys are due. `ready_at` of an event: null is at once, infinity not before a release or a request."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -24,8 +20,7 @@ def make_due(
     moved: Sequence[IngestEvent],
     now: datetime | None,
 ) -> None:
-    """Makes the keys of new events due by their declaration, and those of known events that moved at once, unless the
-    event is held or already waiting."""
+    """Makes keys of new events due by their declaration, those of moved ones at once, unless held or waiting."""
     rows = connection.execute(
         "SELECT identity FROM kfm.inbox WHERE identity = ANY(%(identities)s) AND ready_at > clock_timestamp()",
         {"identities": [event.identity for event in (*fresh, *moved)]},

@@ -1,10 +1,6 @@
-"""Decides which events are late, again after an out-of-order delivery, and what time alone changes (the tick).
+"""Decides which events are late: made after the watermark had passed their window. `late_lane` releases them."""
 
-An event is late if it was made after the watermark had passed its window. Whether it is then applied or held follows
-from the rule of its dataset; releasing held events is in `late_lane`.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -43,8 +39,6 @@ _LATENESS_CHANGED_IN_PERIOD = _LATENESS_CHANGED.format(
 
 @dataclass(frozen=True, slots=True)
 class LatenessChange:
-    """An event that has become late, or is no longer late."""
-
     identity: str
     key: str
     dataset: str
@@ -53,9 +47,7 @@ class LatenessChange:
 
 
 def tick_watermarks(database: Database, datasets: Datasets, *, now: datetime | None = None) -> None:
-    """Advances watermarks to the clock, re-evaluates lateness and closes windows.
-
-    Runs after events were recorded and regularly when none arrive; it may run twice or be interrupted."""
+    """Runs after events were recorded and regularly when none arrive; may run twice or be interrupted."""
     advance_watermarks(database, datasets, now)
     reevaluate_lateness(database, datasets)
     close_windows(database, datasets)
@@ -70,8 +62,7 @@ def evaluate_lateness(connection: Connection, datasets: Datasets, identities: Se
 
 
 def reevaluate_lateness(database: Database, datasets: Datasets) -> int:
-    """Re-evaluates events made after one that was delivered out of order; returns how many changed. Their keys become
-    due, because their inputs changed. Locked keys are left for the next tick."""
+    """Returns how many events changed; their keys become due. Locked keys are left for the next tick."""
     changed = 0
     for mark in database.fetch("SELECT dataset FROM kfm.late_again ORDER BY dataset"):
         if mark["dataset"] not in datasets:
@@ -102,7 +93,12 @@ def _reevaluate_batch(database: Database, datasets: Datasets, dataset: str) -> t
         ours = [one for one in now if one.key in keys]
         _record_lateness(connection, datasets, ours)
         make_keys_due(connection, [one.key for one in ours if not one.unasked])
-        return len(ours), len(ours) == len(now) and _delete_mark(connection, parameters)
+        # Deletes the mark unless it has been widened in the meantime.
+        statement = """
+            DELETE FROM kfm.late_again
+            WHERE dataset = %(dataset)s AND since = %(since)s AND until IS NOT DISTINCT FROM %(until)s::timestamptz
+        """
+        return len(ours), len(ours) == len(now) and connection.execute(statement, parameters).rowcount == 1
 
 
 def _lock_free_keys(connection: Connection, keys: Sequence[str]) -> set[str]:
@@ -113,15 +109,6 @@ def _lock_free_keys(connection: Connection, keys: Sequence[str]) -> set[str]:
     wanted = sorted({*keys, *(row["key"] for row in rows)})
     locked = {row["key"] for row in connection.execute(LOCK_AVAILABLE, {"keys": wanted})}
     return (locked & set(keys)) - {row["inputs_from"] for row in rows if row["key"] not in locked}
-
-
-def _delete_mark(connection: Connection, mark: Mapping[str, object]) -> bool:
-    """Deletes the mark unless it has been widened in the meantime."""
-    statement = """
-        DELETE FROM kfm.late_again
-        WHERE dataset = %(dataset)s AND since = %(since)s AND until IS NOT DISTINCT FROM %(until)s::timestamptz
-    """
-    return connection.execute(statement, mark).rowcount == 1
 
 
 def _record_lateness(connection: Connection, datasets: Datasets, changes: Sequence[LatenessChange]) -> None:
@@ -155,8 +142,7 @@ def _record_lateness(connection: Connection, datasets: Datasets, changes: Sequen
 
 
 def _apply_holds(connection: Connection, identities: Sequence[str]) -> None:
-    """Makes held events wait and others ready. Events found in a bucket listing are never held; they keep waiting
-    until their key is requested."""
+    """Makes held events wait and others ready. Listed events wait until their key is requested."""
     connection.execute(
         """
         UPDATE kfm.inbox i SET ready_at = CASE WHEN l.state = 'held' THEN 'infinity'::timestamptz END

@@ -166,7 +166,6 @@ def _release_held(connection: Connection, identities: Sequence[str], actor: str,
 def _record_audit(
     connection: Connection, datasets: Datasets, events: Sequence[LateEvent], actor: str, reason: str
 ) -> None:
-    """Adds an audit entry for each key."""
     for key, of_key in groupby(sorted(events, key=attrgetter("key")), key=attrgetter("key")):
         released = list(of_key)
         dataset = released[0].dataset
@@ -191,8 +190,7 @@ def find_held_events(services: Services, criteria: LateFilter) -> list[LateEvent
 
 
 def find_outdated_keys(services: Services, events: Sequence[LateEvent]) -> list[str]:
-    """Returns the keys that cannot take their events: their version is no longer declared, and no key of the declared
-    version takes its inputs from them."""
+    """Returns keys of undeclared versions whose inputs no key of the declared version takes."""
     outdated = {event.key: event.dataset for event in events if not _is_declared(services, event.dataset, event.key)}
     dependent = services.database.fetch(
         "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(outdated)}
@@ -204,7 +202,6 @@ def find_outdated_keys(services: Services, events: Sequence[LateEvent]) -> list[
 
 
 def release_by_rule(services: Services) -> list[str]:
-    """Releases all events that rule `replay` holds."""
     events = find_late_events(services.database, LateFilter(rule="replay"))
     reason = "held until the night by rule replay"
     return release(services.database, services.datasets, events, actor=LATE_LANE_JOB_NAME, reason=reason)

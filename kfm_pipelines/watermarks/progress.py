@@ -6,7 +6,7 @@ that has not advanced for a while is idle and holds back no other; when all are 
 watermark never moves back. It depends on the events alone, and so does lateness.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import heappop, heappush
@@ -31,6 +31,7 @@ class WatermarkStep:
     watermark: datetime
 
 
+Advances = Sequence[tuple[str, Advance]]  # by partition
 # Dates outside these years are mistakes and do not count as progress.
 FIRST_YEAR, LAST_YEAR = 1800, 2400
 
@@ -74,7 +75,6 @@ class Sweep:
         return steps
 
     def finish(self) -> list[WatermarkStep]:
-        """Returns the steps until all streams are idle."""
         return [step for idle_at in self.streams.idle_times(None) for step in self._steps_at(idle_at)]
 
     def _steps_at(self, at: datetime) -> Iterator[WatermarkStep]:
@@ -117,8 +117,7 @@ def is_active(advance: Advance, at: datetime, rule: Watermark) -> bool:
 
 
 class _Streams:
-    """What each stream has reached. There may be thousands, so the slowest active one and the next to become idle are
-    kept on heaps; outdated entries are skipped."""
+    """There may be thousands, so the slowest and the next to become idle are kept on heaps."""
 
     def __init__(self, rule: Watermark) -> None:
         self._rule = rule
@@ -136,8 +135,7 @@ class _Streams:
         self._since = max(self._since or advance.at, advance.at)
 
     def reached_by_all(self, at: datetime) -> datetime | None:
-        """Returns what the slowest active stream has reached, or the furthest if all are idle. Times are given in
-        order, so an entry that no longer counts can be dropped."""
+        """Returns the furthest if all are idle. Times are in order, so outdated entries can be dropped."""
         while self._by_reached:
             reached, partition, one = self._by_reached[0]
             if self.last[partition] is one and is_active(one, at, self._rule):

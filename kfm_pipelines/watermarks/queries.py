@@ -22,7 +22,6 @@ def read_watermark(database: Database, dataset: str) -> datetime | None:
 
 
 def window_ends_after(database: Database, keys: Sequence[str], until: datetime | None) -> dict[str, datetime]:
-    """Returns the window ends of those keys whose windows end after `until`."""
     rows = database.fetch(
         """
         SELECT key, window_end FROM kfm.keys
@@ -59,7 +58,6 @@ class WatermarkStatus:
 
 
 def read_watermarks(database: Database) -> dict[str, datetime]:
-    """Returns the watermark of each dataset that has one."""
     rows = database.fetch(
         "SELECT dataset, watermark FROM kfm.checkpoints WHERE partition = %(whole)s ORDER BY dataset",
         {"whole": WHOLE_DATASET},

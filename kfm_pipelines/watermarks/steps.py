@@ -1,5 +1,4 @@
-"""Stores the steps of a dataset's watermark; recomputes them from the first change, and marks the period in which
-lateness has to be re-evaluated."""
+"""Stores the steps of a watermark, and marks the period in which lateness must be re-evaluated."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -7,7 +6,15 @@ from typing import Literal
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.state.database import Connection
-from kfm_pipelines.watermarks.progress import FIRST_YEAR, Advance, Period, Sweep, WatermarkStep, find_disagreement
+from kfm_pipelines.watermarks.progress import (
+    FIRST_YEAR,
+    Advance,
+    Advances,
+    Period,
+    Sweep,
+    WatermarkStep,
+    find_disagreement,
+)
 
 ADVANCE_PAGE_SIZE = 1000
 EARLIEST = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
@@ -39,8 +46,8 @@ REACHED_BY_NOW = _REACHED.format(comparison="<=", time="coalesce(%(now)s::timest
 def recompute_steps(
     connection: Connection,
     dataset: Dataset,
-    new: Sequence[tuple[str, Advance]],
-    superseded: Sequence[tuple[str, Advance]],
+    new: Advances,
+    superseded: Advances,
     evaluated_by_caller: Sequence[str],
 ) -> None:
     """Recomputes the steps from the first new advance until they agree with the stored ones again."""
@@ -71,7 +78,6 @@ def recompute_steps(
 
 
 def recompute_all_steps(connection: Connection, dataset: Dataset) -> None:
-    """Recomputes all steps after a change of the rule."""
     sweep = Sweep({}, None, dataset.watermark)
     pages = _read_pages(connection, dataset.dataset, None)
     steps = {step for page in pages for step in sweep.process(page)} | set(sweep.finish())
@@ -80,11 +86,8 @@ def recompute_all_steps(connection: Connection, dataset: Dataset) -> None:
         _mark_for_reevaluation(connection, dataset.dataset, other, [])
 
 
-def _are_changes_past(
-    new: Sequence[tuple[str, Advance]], last_change: datetime, dataset: Dataset, sweep: Sweep, at: datetime
-) -> bool:
-    """Returns whether the new advances and those they surpassed no longer matter: each changed stream has advanced
-    since, or has long been idle and is not the furthest."""
+def _are_changes_past(new: Advances, last_change: datetime, dataset: Dataset, sweep: Sweep, at: datetime) -> bool:
+    """True when each changed stream has advanced since, or has long been idle and is not the furthest."""
     if at <= last_change:
         return False
     standing = [one.reached for partition, one in new if sweep.streams.last[partition] == one]
@@ -94,7 +97,7 @@ def _are_changes_past(
     return at >= idle_at and furthest is not None and max(standing) < furthest
 
 
-def _read_pages(connection: Connection, dataset: str, since: datetime | None) -> Iterator[list[tuple[str, Advance]]]:
+def _read_pages(connection: Connection, dataset: str, since: datetime | None) -> Iterator[Advances]:
     """Yields pages of the advances since then in order of time; those of one instant share a page."""
     parameters = {"dataset": dataset, "from": since or EARLIEST, "limit": ADVANCE_PAGE_SIZE}
     statement = """

@@ -1,8 +1,4 @@
-"""Stores how far the streams of a dataset have advanced, and the checkpoints that follow.
-
-Advances and steps depend on the events alone, so an event delivered after later ones may change them in the past. A
-checkpoint is a promise made at some time by the clock and never moves back.
-"""
+"""Stores how far streams have advanced, and checkpoints, which are promises and never move back."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +9,7 @@ from kfm_pipelines.declarations import Watermark
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state.database import Connection, Database
-from kfm_pipelines.watermarks.progress import Advance, envelope, is_progress
+from kfm_pipelines.watermarks.progress import Advance, Advances, envelope, is_progress
 from kfm_pipelines.watermarks.queries import WHOLE_DATASET
 from kfm_pipelines.watermarks.steps import REACHED_BY_NOW, STREAMS_CTE, recompute_all_steps, recompute_steps
 
@@ -49,8 +45,7 @@ def advance_streams(
     evaluated_by_caller: Sequence[str],
     now: datetime | None,
 ) -> None:
-    """Advances the streams to these events and marks earlier events for re-evaluation, except those that the caller
-    evaluates itself. An event sent twice with two times counts as two advances, so their order does not matter."""
+    """Marks earlier events for re-evaluation, except those that the caller evaluates itself."""
     for dataset in sorted({event.dataset for event in events}):
         declared = datasets[dataset]
         _apply_rule(connection, declared)
@@ -131,10 +126,7 @@ def _rebuild_advances(connection: Connection, dataset: Dataset) -> None:
     _insert_advances(connection, dataset.dataset, _envelopes(points))
 
 
-def _drop_excess_streams(
-    connection: Connection, dataset: str, new: Sequence[tuple[str, Advance]]
-) -> list[tuple[str, Advance]]:
-    """Drops the advances of streams beyond MAX_STREAMS."""
+def _drop_excess_streams(connection: Connection, dataset: str, new: Advances) -> Advances:
     rows = connection.execute(
         """
         SELECT n.partition FROM unnest(%(partitions)s::text[]) AS n (partition) WHERE NOT EXISTS (
@@ -153,7 +145,7 @@ def _drop_excess_streams(
     return [(partition, one) for partition, one in new if partition not in too_many]
 
 
-def _extract_advances(events: Iterable[IngestEvent], dataset: Dataset) -> list[tuple[str, Advance]]:
+def _extract_advances(events: Iterable[IngestEvent], dataset: Dataset) -> Advances:
     """Returns, per stream, the events of the dataset that got further than all made before them."""
     points: defaultdict[str, list[Advance]] = defaultdict(list)
     for event in (one for one in events if one.dataset == dataset.dataset and one.change == "created"):
@@ -162,7 +154,7 @@ def _extract_advances(events: Iterable[IngestEvent], dataset: Dataset) -> list[t
     return _envelopes(points)
 
 
-def _envelopes(points: Mapping[str, Iterable[Advance]]) -> list[tuple[str, Advance]]:
+def _envelopes(points: Mapping[str, Iterable[Advance]]) -> Advances:
     return [(partition, one) for partition in sorted(points) for one in envelope(points[partition])]
 
 
@@ -171,7 +163,7 @@ _UNNESTED_ADVANCES = """
 """
 
 
-def _parameters(dataset: str, advances: Sequence[tuple[str, Advance]]) -> dict[str, object]:
+def _parameters(dataset: str, advances: Advances) -> dict[str, object]:
     return {
         "dataset": dataset,
         "partitions": [partition for partition, _ in advances],
@@ -180,9 +172,7 @@ def _parameters(dataset: str, advances: Sequence[tuple[str, Advance]]) -> dict[s
     }
 
 
-def _select_new_advances(
-    connection: Connection, dataset: str, advances: Sequence[tuple[str, Advance]]
-) -> list[tuple[str, Advance]]:
+def _select_new_advances(connection: Connection, dataset: str, advances: Advances) -> Advances:
     if not advances:
         return []
     rows = connection.execute(
@@ -198,9 +188,7 @@ def _select_new_advances(
     return [(row["partition"], Advance(row["at"], row["reached"])) for row in rows]
 
 
-def _insert_advances(
-    connection: Connection, dataset: str, new: Sequence[tuple[str, Advance]]
-) -> list[tuple[str, Advance]]:
+def _insert_advances(connection: Connection, dataset: str, new: Advances) -> Advances:
     """Inserts new advances; deletes and returns the later ones that they surpass."""
     parameters = _parameters(dataset, new)
     rows = connection.execute(

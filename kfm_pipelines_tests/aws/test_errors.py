@@ -20,7 +20,7 @@ from botocore.exceptions import (
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.aws.errors import error_class_for_status, translate_aws_errors
 from kfm_pipelines.errors import KfmError, ObjectForbidden, ObjectMissing, ServiceUnavailable, Terminal
-from kfm_pipelines.local.ports import LOOPBACK, free_port
+from kfm_pipelines.local.process import LOOPBACK, free_port
 from kfm_pipelines.local.stack import Stack
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from kfm_pipelines.errors import (
     Terminal,
     Unreachable,
 )
-from kfm_pipelines.local.ports import LOOPBACK, free_port
+from kfm_pipelines.local.process import LOOPBACK, free_port
 from kfm_pipelines_tests.fixtures.stores.s3_faults import Wire, answers
 
 LARGE = bytes(20_000_000)

@@ -13,7 +13,7 @@ from kfm_pipelines.aws.clients import s3_client, sns_client, sqs_client
 from kfm_pipelines.aws.provision import provision
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.local.ports import free_port
+from kfm_pipelines.local.process import free_port
 from kfm_pipelines.settings import Settings
 from kfm_pipelines_tests.fixtures.aws.emulator import bodies, inside_sns, queue_attributes, topic_arn
 

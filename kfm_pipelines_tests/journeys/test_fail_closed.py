@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kfm_pipelines.care import exempt
 from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.care.masks import MaskingResult, mask_table
+from kfm_pipelines.care.review import decide as exempt
 from kfm_pipelines.care.review.page_data import review_page
 from kfm_pipelines.catalog.collections import tables
 from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot

@@ -10,7 +10,7 @@ import pytest
 from kfm_pipelines import settings
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import serve_dagster
-from kfm_pipelines.local.ports import free_port
+from kfm_pipelines.local.process import free_port
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines_tests.fixtures.sites.processes import descendants, eventually, next_line, running, script
 

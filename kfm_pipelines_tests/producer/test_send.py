@@ -14,8 +14,7 @@ from kfm_pipelines.aws.queue import Queue
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.errors import ProducerMistaken, SendIncomplete
 from kfm_pipelines.producer.envelope import Envelope, envelope, outgoing_message
-from kfm_pipelines.producer.send import FifoProducer
-from kfm_pipelines.producer.upload import Topic
+from kfm_pipelines.producer.upload import FifoProducer, Topic
 from kfm_pipelines.settings import Settings
 from kfm_pipelines_tests.fixtures.aws.emulator import bodies, set_queue
 

@@ -9,7 +9,7 @@ from alembic.config import Config
 from sqlalchemy import create_engine
 
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.local.ports import free_port
+from kfm_pipelines.local.process import free_port
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.settings import with_driver
 from kfm_pipelines.state.database import Database, migrate

@@ -29,7 +29,6 @@ def derive_offsets(secret: bytes, policy: str, ids: list[pa.Array], rule: Displa
 
 
 def displace_points(longitudes: Floats, latitudes: Floats, angles: Floats, distances: Floats) -> tuple[Floats, Floats]:
-    """Moves each point along the ellipsoid."""
     there = Geod(ellps="WGS84").fwd(longitudes, latitudes, angles, distances)
     return np.asarray(there[0], np.float64), np.asarray(there[1], np.float64)
 

@@ -34,8 +34,6 @@ def read_classes(table: pa.Table, policy: Policy) -> dict[Sensitivity, Flags]:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The feature number of each record."""
-
     codes: Ints
     size: int  # exceeds every number
     unique: bool  # no feature has two records, which makes counting fast
@@ -47,7 +45,6 @@ class Features:
         return len(self.codes) if self.unique else len(np.unique(self.codes))
 
     def count_by(self, labels: Ints, size: int) -> Ints:
-        """Counts distinct features per label."""
         if self.unique:
             return np.bincount(labels, minlength=size)
         pairs = np.unique(labels * self.size + self.codes)

@@ -1,5 +1,4 @@
-"""Chooses which groups to count in public: nothing that can be derived from all counts together may describe fewer
-features than the minimum count. Builds the published rows of these groups."""
+"""Chooses groups so that nothing derived from all counts describes fewer features than the minimum."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ from kfm_pipelines.errors import PolicyRefused
 
 @dataclass(frozen=True, slots=True)
 class GroupChoice:
-    """The groups released at one resolution."""
-
     counts: Ints  # features of each group
     released: Flags  # for each group
     remainder: int  # features of all other groups together; 0 when that is not published
@@ -37,7 +34,9 @@ def choose_groups(anonymity_set: AnonymitySet, groups: Sequence[Ints], minimum: 
     choices = [_choose_coarsest(anonymity_set, groups[0], minimum)]
     parts = np.zeros(len(anonymity_set.features.codes), np.int64)
     for coarser, finer in pairwise(groups):
-        parts = _refine_parts(parts, coarser, choices[-1].released)
+        # Each part is split by the released groups and what lies in none of them.
+        cut = np.where(choices[-1].released[coarser], coarser + 1, 0) * (int(parts.max()) + 1) + parts
+        parts = np.unique(cut, return_inverse=True)[1]
         choices.append(_choose_finer(anonymity_set, finer, parts, minimum))
     return choices
 
@@ -84,12 +83,6 @@ def _smallest_first(counts: Ints, groups: Ints) -> Ints:
     return groups[np.lexsort((groups, counts[groups]))]
 
 
-def _refine_parts(parts: Ints, group: Ints, released: Flags) -> Ints:
-    """Splits each part by the released groups and what lies in none of them."""
-    cut = np.where(released[group], group + 1, 0) * (int(parts.max()) + 1) + parts
-    return np.unique(cut, return_inverse=True)[1]
-
-
 def count_groups(selection: Selection, rule: Group) -> list[TableFragment]:
     """Returns a fragment per resolution, coarsest first; none when there are too few features altogether."""
     source, rows = selection.source, selection.rows
@@ -98,19 +91,15 @@ def count_groups(selection: Selection, rule: Group) -> list[TableFragment]:
     cells = [cells_of(longitudes, latitudes, resolution) for resolution in sorted(rule.resolutions)]
     groups = [_number_groups(one, by) for one in cells]
     choices = choose_groups(selection.anonymity_set(), groups, selection.minimum)
-    _refuse_single_group(selection, choices)
-    return [
-        _build_fragment(selection, rule, *found, choice)
-        for found, choice in zip(zip(cells, groups, strict=True), choices, strict=False)
-    ]
-
-
-def _refuse_single_group(selection: Selection, choices: list[GroupChoice]) -> None:
-    """A remainder of one group would be that group without its name."""
+    # A remainder of one group would be that group without its name.
     if choices and choices[0].remainder and len(choices[0].counts) == 1:
         raise PolicyRefused(
             f"all records of class {selection.sensitivity!r} are in one group, at fewer places than the minimum count"
         )
+    return [
+        _build_fragment(selection, rule, *found, choice)
+        for found, choice in zip(zip(cells, groups, strict=True), choices, strict=False)
+    ]
 
 
 def _number_groups(cells: Cells, by: list[RankedColumn]) -> Ints:
@@ -122,7 +111,10 @@ def _number_groups(cells: Cells, by: list[RankedColumn]) -> Ints:
 def _build_fragment(selection: Selection, rule: Group, cells: Cells, group: Ints, choice: GroupChoice) -> TableFragment:
     released = choice.released
     number_of = np.where(released, np.cumsum(released) - 1, released.sum())[group]
-    sample = _sample_records(group, len(released))[released]
+    # Any one record per group will do: all agree in the values they are grouped by.
+    found = np.zeros(len(released), np.int64)
+    found[group] = np.arange(len(group))
+    sample = found[released]
     released_cells, place = np.unique(cells[sample], return_inverse=True)
     sample, counts = selection.rows[sample], choice.counts[released]
     if choice.remainder:
@@ -142,10 +134,3 @@ def _build_fragment(selection: Selection, rule: Group, cells: Cells, group: Ints
         target_rows=number_of[published],
         cell_counts=count_cells(choice.counts // minimum * minimum, released),
     )
-
-
-def _sample_records(group: Ints, size: int) -> Ints:
-    """Returns any one record per group: all agree in the values they are grouped by."""
-    found = np.zeros(size, np.int64)
-    found[group] = np.arange(len(group))
-    return found

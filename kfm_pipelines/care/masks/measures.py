@@ -39,7 +39,7 @@ def measure_release(source: Source, fragments: Sequence[TableFragment]) -> Measu
     return Measures(
         rows_in=_count_source_rows(source, fragments) // minimum * minimum or None,
         rows_out=sum(len(fragment.place) for fragment in fragments),
-        records_without_place=sum(_count_without_place(fragment) for fragment in fragments),
+        records_without_place=sum(int(fragment.records[~_has_place(fragment)].sum()) for fragment in fragments),
         cells_released=sum(fragment.cell_counts.released for fragment in fragments),
         cells_suppressed=suppressed // minimum * minimum,
         smallest_cell=min(smallest, default=None),
@@ -59,10 +59,6 @@ def _count_source_rows(source: Source, fragments: Sequence[TableFragment]) -> in
 
 def _has_place(fragment: TableFragment) -> Flags:
     return ~np.isnan(fragment.released_places.uncertainties)[fragment.place]
-
-
-def _count_without_place(fragment: TableFragment) -> int:
-    return int(fragment.records[~_has_place(fragment)].sum())
 
 
 def _largest_uncertainty(fragments: Sequence[TableFragment]) -> float | None:

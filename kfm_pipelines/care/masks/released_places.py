@@ -1,6 +1,6 @@
 """Released places: each distinct one once, in parallel arrays that rows point into."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
@@ -55,17 +55,10 @@ def release_unchanged(table: pa.Table, declared: Table) -> ReleasedPlaces:
 
 
 def no_place() -> ReleasedPlaces:
-    """Returns a single, missing place."""
     none = np.array([np.nan])
     return ReleasedPlaces(np.array([NO_CELL], np.uint64), none, none, none, np.array([None], object))
 
 
 def append_no_place(places: ReleasedPlaces) -> ReleasedPlaces:
     last = no_place()
-    return ReleasedPlaces(
-        np.append(places.cells, last.cells),
-        np.append(places.longitudes, last.longitudes),
-        np.append(places.latitudes, last.latitudes),
-        np.append(places.uncertainties, last.uncertainties),
-        np.append(places.geometries, last.geometries),
-    )
+    return ReleasedPlaces(*(np.append(getattr(places, one.name), getattr(last, one.name)) for one in fields(places)))

@@ -34,22 +34,11 @@ class AnonymitySet:
         return enough if self.locations is None else enough & (self.locations.count_by(labels, size) >= minimum)
 
 
-def build_anonymity_set(features: Features, longitudes: Floats, latitudes: Floats) -> AnonymitySet:
-    spots = hash_coordinates(longitudes, latitudes)
-    in_order = np.sort(spots)  # much faster than numbering them
-    if not (in_order[1:] == in_order[:-1]).any():
-        return AnonymitySet(features)
-    distinct, codes = np.unique(spots, return_inverse=True)
-    return AnonymitySet(features, Features(codes, len(distinct), unique=False))
-
-
 NO_SAMPLE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The records before masking."""
-
     table: pa.Table
     declared: Table
     policy: Policy
@@ -82,7 +71,12 @@ class Selection:
 
     def anonymity_set(self) -> AnonymitySet:
         places = self.source.places
-        return build_anonymity_set(self.features, places.longitudes[self.rows], places.latitudes[self.rows])
+        spots = hash_coordinates(places.longitudes[self.rows], places.latitudes[self.rows])
+        in_order = np.sort(spots)  # much faster than numbering them
+        if not (in_order[1:] == in_order[:-1]).any():
+            return AnonymitySet(self.features)
+        distinct, codes = np.unique(spots, return_inverse=True)
+        return AnonymitySet(self.features, Features(codes, len(distinct), unique=False))
 
     def empty(self) -> "Selection":
         return self.source.select(self.sensitivity, self.kind, self.rows[:0])
@@ -139,7 +133,7 @@ def assemble_release(source: Source, published: Table, fragments: Sequence[Table
     places, place = _collect_places(source, fragments)
     records = _concatenate([fragment.records for fragment in fragments])
     kept = {name: _kept_values(source, name, fragments) for name in source.policy.columns.keep}
-    order = _sort_rows(places, place, records, [kept[name] for name in _column_names(published) if name in kept])
+    order = _sort_rows(places, place, records, [kept[one.name] for one in published.columns if one.name in kept])
     columns = {RECORD: pa.array(np.arange(1, len(order) + 1)), RECORDS: pa.array(records[order])}
     columns |= {name: places.column(name).take(place[order]) for name in places.column_names}
     columns |= {name: column.take(order) for name, column in kept.items()}
@@ -149,10 +143,6 @@ def assemble_release(source: Source, published: Table, fragments: Sequence[Table
     fields = [pa.field(one.name, columns[one.name].type, nullable=one.nullable) for one in published.columns]
     table = pa.Table.from_arrays([columns[one.name] for one in published.columns], schema=pa.schema(fields))
     return table, _build_crosswalk(fragments, order)
-
-
-def _column_names(table: Table) -> list[str]:
-    return [column.name for column in table.columns]
 
 
 def _concatenate(arrays: Iterable[Ints]) -> Ints:

@@ -21,7 +21,17 @@ from kfm_pipelines.errors import PolicyRefused
 def mask(table: pa.Table, dataset: Dataset, policy: Policy, secret: bytes) -> tuple[pa.Table, pa.Table, Measures]:
     """Returns the published table, the crosswalk and the measures."""
     _refuse_unfit(table, dataset, policy)
-    source = _read_source(table, dataset, policy, secret)
+    if dataset.extent is None:
+        raise PolicyRefused("the dataset declares no extent to check coordinates against")
+    source = Source(
+        table=table,
+        declared=dataset.table,
+        policy=policy,
+        secret=secret,
+        classes=read_classes(table, policy),
+        features=read_features(table, policy.stable_id),
+        places=read_places(table, dataset.table, dataset.extent),
+    )
     fragments = [fragment for selection in _selections(source) for fragment in _mask_selection(selection)]
     published, crosswalk = assemble_release(source, published_table(dataset, policy), fragments)
     return published, crosswalk, measure_release(source, fragments)
@@ -38,20 +48,6 @@ def _refuse_unfit(table: pa.Table, dataset: Dataset, policy: Policy) -> None:
     if others := len(table.column_names) - len(declared):
         undeclared = "1 undeclared column" if others == 1 else f"{others} undeclared columns"
         raise PolicyRefused(f"the table has {undeclared}, which no policy covers")
-
-
-def _read_source(table: pa.Table, dataset: Dataset, policy: Policy, secret: bytes) -> Source:
-    if dataset.extent is None:
-        raise PolicyRefused("the dataset declares no extent to check coordinates against")
-    return Source(
-        table=table,
-        declared=dataset.table,
-        policy=policy,
-        secret=secret,
-        classes=read_classes(table, policy),
-        features=read_features(table, policy.stable_id),
-        places=read_places(table, dataset.table, dataset.extent),
-    )
 
 
 def _selections(source: Source) -> Iterator[Selection]:

@@ -11,11 +11,10 @@ from typing import Any
 import click
 import yaml
 
-from kfm_pipelines.care import exempt as exempting
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.review import decide, tables
 from kfm_pipelines.care.tables import Exemption, exemptions_of
-from kfm_pipelines.console.options import Reason, StorableText, user_name
+from kfm_pipelines.console.options import Reason, StorableText, default_option, user_name
 from kfm_pipelines.console.output import console, json_option, print_table, respond, stderr_console
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import ReviewRefused
@@ -126,7 +125,7 @@ def reject(key: str, digest: str, key_path: Path, reason: str, as_json: bool) ->
 def exempt(dataset: str, until: Any, keys: str, key_path: Path, reason: str, as_json: bool) -> None:
     """Let DATASET be published unmasked for a while. After that nothing is published until someone decides."""
     with open_services() as services:
-        granted = exempting.grant_exemption(services, dataset, keys, until.date(), key_path, reason)
+        granted = decide.grant_exemption(services, dataset, keys, until.date(), key_path, reason)
         document = _exemption_row(granted, services.today())
     message = f"{granted.id}: {dataset} is exempt from {granted.policy} until {granted.until}"
     respond(document, lambda: console.print(message), as_json=as_json)
@@ -157,7 +156,7 @@ def exemptions(dataset: str | None, as_json: bool) -> None:
 def end_exemption(exemption: str, key_path: Path, reason: str, as_json: bool) -> None:
     """End one EXEMPTION: its keys are masked again."""
     with open_services() as services:
-        ended = exempting.end_exemption(services, exemption, key_path, reason)
+        ended = decide.end_exemption(services, exemption, key_path, reason)
     message = f"{ended.id} has ended; {ended.dataset} is masked under {ended.policy} again"
     respond({"exemption": ended.id, "ended": True}, lambda: console.print(message), as_json=as_json)
 
@@ -170,7 +169,7 @@ def end_exemption(exemption: str, key_path: Path, reason: str, as_json: bool) ->
 @click.option(
     "--holder", type=StorableText(), default=user_name("--holder"), show_default="you", help="The owner of the key."
 )
-@click.option("--days", default=730, show_default=True, type=click.IntRange(1, 3650), help="How long it is valid.")
+@default_option("--days", default=730, type=click.IntRange(1, 3650), help="How long it is valid.")
 @json_option
 def keygen(authority: str, out: Path, holder: str, days: int, as_json: bool) -> None:
     """Create a reviewer's key pair for AUTHORITY, and print the entry for resources/authorities."""

@@ -31,7 +31,13 @@ def review_page(services: Services, key: str, private_key: Path | None) -> str:
     _refuse_if_unmasked(oversight, key, private_key)
     before_map = None
     if private_key is not None:
-        _record_read(oversight, pending, private_key)
+        # Runs before anything is read: the reader must prove their authority.
+        statement = {"statement": "restricted-read", "key": pending.key, "release": pending.release_digest}
+        signed = oversight.sign(statement, private_key)
+        detail = {"key_id": signed.key_id, "signature": signed.signature}
+        entry = tables.audit_entry(Action.RESTRICTED_READ, pending, signed, oversight.policy.name, detail)
+        with oversight.services.database.transaction() as connection:
+            audit.record(connection, [entry])
         original = services.store.read(Layout(dataset.pipeline).computed_table(key, pending.txn))
         before_map = draw_original_map(services, dataset, key, read_parquet(original, key))
     return render_page(_view(oversight, pending, before_map))
@@ -45,16 +51,6 @@ def _refuse_if_unmasked(oversight: Oversight, key: str, private_key: Path | None
         raise ReviewRefused(
             f"{key}: under {covering[0]} it would go out unmasked; it takes a reviewer's --key to see it"
         )
-
-
-def _record_read(oversight: Oversight, pending: PendingReview, private_key: Path) -> None:
-    """Runs before anything is read: the reader must prove their authority."""
-    statement = {"statement": "restricted-read", "key": pending.key, "release": pending.release_digest}
-    signed = oversight.sign(statement, private_key)
-    detail = {"key_id": signed.key_id, "signature": signed.signature}
-    entry = tables.audit_entry(Action.RESTRICTED_READ, pending, signed, oversight.policy.name, detail)
-    with oversight.services.database.transaction() as connection:
-        audit.record(connection, [entry])
 
 
 def _view(oversight: Oversight, pending: PendingReview, before_map: bytes | None) -> content.ReviewView:

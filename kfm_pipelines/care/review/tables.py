@@ -59,7 +59,6 @@ def pending_review(database: Database, key: str, *, also_approved: bool = False)
 
 
 def decisions_about(database: Database, key: str, release_digest: str) -> list[Decision]:
-    """Returns every decision about one release, in order."""
     rows = database.fetch(
         "SELECT * FROM kfm.review_decisions WHERE key = %(key)s AND release_digest = %(digest)s ORDER BY id",
         {"key": key, "digest": release_digest},

@@ -1,6 +1,4 @@
-"""Pages of a collection: which are stale, what each links, and its summary. A collection sums up its pages; their
-summaries are stored, so that one more key costs the same however many there are.
-"""
+"""Pages of a collection, with stored summaries: one more key costs the same however many there are."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -58,8 +56,7 @@ def stale_pages(connection: Connection, dataset: str) -> list[StalePage]:
 
 
 def pages_below(connection: Connection, dataset: str, above: str, being_written: Collection[str]) -> list[str]:
-    """Returns the pages directly below a page, or below the collection for "". Leaves out pages that are neither
-    written nor about to be, because nothing may link them yet."""
+    """Returns the pages below a page, or below the collection for "", that are or will be written."""
     rows = connection.execute(
         """
         SELECT DISTINCT split_part(substr(page, length(%(above)s::text) + 1), '/', 1) AS part
@@ -73,7 +70,6 @@ def pages_below(connection: Connection, dataset: str, above: str, being_written:
 
 
 def recorded_summary(connection: Connection, dataset: str, except_pages: Collection[str]) -> Summary:
-    """Returns the stored totals of all pages but these."""
     [row] = connection.execute(
         """
         SELECT coalesce(sum(items), 0)::bigint AS items, coalesce(sum(rows), 0)::bigint AS rows,
@@ -85,13 +81,10 @@ def recorded_summary(connection: Connection, dataset: str, except_pages: Collect
         """,
         {"dataset": dataset, "without": list(except_pages)},
     ).fetchall()
+    edges = [row[edge] for edge in ("west", "south", "east", "north")]
     return Summary(
-        items=row["items"],
-        rows=row["rows"],
-        bytes=row["bytes"],
-        starts=row["starts"],
-        ends=row["ends"],
-        bbox=box_from([row["west"], row["south"], row["east"], row["north"]] if row["west"] is not None else None),
+        **{name: row[name] for name in ("items", "rows", "bytes", "starts", "ends")},
+        bbox=None if None in edges else box_from(edges),
         versions=tuple(sorted(row["versions"] or ())),
     )
 
@@ -137,7 +130,6 @@ def combine_summaries(summaries: Iterable[Summary]) -> Summary:
 
 
 def count_keys_with_errors(connection: Connection, dataset: str) -> int:
-    """Counts the keys whose current revision had errors in the last scan."""
     [row] = connection.execute(
         """
         SELECT count(*) AS keys FROM kfm.scanned s JOIN kfm.keys k ON k.key = s.key

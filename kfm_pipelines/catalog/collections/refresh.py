@@ -1,8 +1,4 @@
-"""Keeps collections up to date, page by page, and from the bottom up, so that no link leads nowhere.
-
-Publications count changes and writers record up to which change they have written, so the next run or tick completes
-whatever a crash left behind.
-"""
+"""Keeps collections up to date, from the bottom up; each run or tick completes what a crash left."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

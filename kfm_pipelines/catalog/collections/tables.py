@@ -1,6 +1,4 @@
-"""SQL of collections, of snapshots made from all their releases, and of contents that were withdrawn. Publications
-count changes of a collection; writers record up to which change they have written it or a snapshot.
-"""
+"""SQL of collections, snapshots and withdrawn contents. Writers record the change they have written up to."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +15,6 @@ Written = TypeVar("Written")
 
 @dataclass(frozen=True, slots=True)
 class WithdrawnArtifacts:
-    """What withdrawn contents of one key left behind."""
-
     revisions: tuple[int, ...]
     txns: tuple[int, ...]  # every transaction that made such a content, even if it published nothing
     documents: frozenset[str]  # digests of documents and records that no other release of the key has
@@ -132,8 +128,7 @@ def is_outdated(connection: Connection, kind: str, changes: Mapping[str, int], c
 
 
 def find_withdrawn_contents(connection: Connection, current: Mapping[str, str]) -> dict[str, list[str]]:
-    """Returns contents of these keys, other than the current one of each, that only an exemption released unmasked. A
-    content that another key has too is left out, unless that key's was also exempted and has been replaced."""
+    """Returns replaced contents that only an exemption released unmasked, unless another key still has them."""
     rows = connection.execute(
         """
         SELECT r.key, array_agg(DISTINCT r.content_hash) AS contents
@@ -154,7 +149,6 @@ def find_withdrawn_contents(connection: Connection, current: Mapping[str, str]) 
 
 
 def was_exempted(connection: Connection, key: str, content_hash: str) -> bool:
-    """Returns whether only an exemption released this content."""
     found = connection.execute(
         "SELECT FROM kfm.audit WHERE key = %(key)s AND action = 'exempted' AND digest = %(content)s LIMIT 1",
         {"key": key, "content": content_hash},

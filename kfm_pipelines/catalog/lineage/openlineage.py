@@ -1,6 +1,4 @@
-"""OpenLineage events of runs: START, then COMPLETE, FAIL or ABORT. Unlike documents of a release they contain times. Of
-masked objects they state the address, never the content. Imported when the first event is sent, not before.
-"""
+"""OpenLineage events of runs. Of masked objects they state the address, never the content."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -35,8 +33,6 @@ class RunInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutput(ReleaseDescription):
-    """What a run published of one key."""
-
     location: str  # the name people know, in full
     table: Table
     masked: bool
@@ -55,7 +51,6 @@ class RunFacts:
 
 
 def read_run_facts(services: Services, dataset: Dataset, run_id: str, state: State) -> RunFacts:
-    """Returns what the write-ahead log has recorded of the run."""
     at = datetime.now(UTC)
     if state == "START":
         return RunFacts(run_id, state, at)

@@ -1,7 +1,4 @@
-"""Reads provenance documents as triples, and checks the constraints of PROV that need no times: impossible types,
-ambiguous names, undeclared nodes and order (https://www.w3.org/TR/prov-constraints/). Stricter than PROV in one
-respect: nothing may depend on itself, by any chain of relations.
-"""
+"""PROV's constraints that need no times, https://www.w3.org/TR/prov-constraints/, and no cycles at all."""
 
 import json
 from collections import defaultdict

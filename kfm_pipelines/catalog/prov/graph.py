@@ -1,7 +1,4 @@
-"""Merges the provenance of many releases into N-Quads and queries them with SPARQL. Each document is a graph named by
-its digest, so every statement can be traced to its document. pyarrow, whose version is pinned, compresses the file, so
-the same releases give the same bytes everywhere.
-"""
+"""Merges provenance into N-Quads, a graph per document, and queries it. The same releases give the same bytes."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -1,6 +1,4 @@
-"""STAC 1.1: the Collection of a dataset, its pages, and the root Catalog. Pages are catalogs that link the Items of one
-stretch of time, so that no document grows without limit. No document says when it was written.
-"""
+"""STAC 1.1: Collection, root Catalog, and pages by time, so that no document grows without limit."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -84,7 +84,6 @@ def revision_document(
     records: Mapping[str, DocumentFacts],
     predecessor: int | None,
 ) -> bytes:
-    """Returns the Item of a new revision, made from the current Item of its key."""
     key, extensions = item["id"], item["stac_extensions"]
     assets = {name: {**asset, "href": _href_from_child(asset["href"])} for name, asset in item["assets"].items()}
     for record, facts in records.items():
@@ -113,7 +112,6 @@ def revision_document(
 
 
 def superseded_document(document: Mapping[str, Any], successor: int) -> bytes:
-    """Returns the Item of a revision after a later one has replaced it."""
     links = [one for one in document["links"] if one["rel"] != "successor-version"]
     changed = {
         **document,

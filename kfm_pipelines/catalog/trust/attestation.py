@@ -1,7 +1,4 @@
-"""The records of a revision: the run manifest, and the attestation, an in-toto Statement with SLSA provenance in a
-signed DSSE envelope. It claims build level 1 and no more: the installation that did the work also signs. Neither
-contains time, host or run, so the same revision has the same records.
-"""
+"""Run manifest and signed attestation (in-toto, SLSA build level 1, DSSE), without time, host or run."""
 
 import json
 from collections.abc import Mapping

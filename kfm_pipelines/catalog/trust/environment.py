@@ -1,6 +1,4 @@
-"""The software of this process as documents state it, and its software bill of materials (SBOM): every installed
-distribution as CycloneDX. The same installation has the same SBOM on any day and machine.
-"""
+"""The software of this process, and its SBOM (CycloneDX), the same on any day and machine."""
 
 import json
 import platform
@@ -124,8 +122,7 @@ def find_unlisted(
     standard: frozenset[str],
     own: Path,
 ) -> list[str]:
-    """Compares an SBOM with distributions and imported modules. `owners` names the distributions of each top-level
-    module, `standard` the modules of Python itself, `own` the folder of our code."""
+    """`owners` names the distributions of each top-level module, `own` the folder of our code."""
     listed = listed_versions(sbom)
     here = {one.name: one.version for one in list_installed(found)}
     problems = [

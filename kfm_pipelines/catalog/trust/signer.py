@@ -1,6 +1,4 @@
-"""Ed25519 keys, and the seals they put on catalog documents that are rewritten over time, which no attestation covers:
-`kfm:seal` signs the path and the rest of the document. Files that are not JSON have a sealed sidecar with their digest.
-"""
+"""Ed25519 keys. `kfm:seal` signs a rewritten document with its path; other files have a sealed sidecar."""
 
 import base64
 import binascii
@@ -146,7 +144,6 @@ def open_sealed(path: str, data: bytes, keys: Mapping[str, PublicKey]) -> tuple[
 
 
 def seal_for(services: Services, path: str, document: bytes) -> bytes:
-    """Returns the sealed document to be written to `path`."""
     _announce_key(services, path)
     return seal_document(path, document, signer_of(services))
 

@@ -1,5 +1,4 @@
-"""Which public keys are trusted, and where they come from: a key stored with the documents proves that they belong
-together, not who made them."""
+"""Trusted public keys. One stored with the documents proves only that they belong together."""
 
 from collections.abc import Mapping
 from contextlib import suppress

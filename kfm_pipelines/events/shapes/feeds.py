@@ -1,8 +1,4 @@
-"""Public data feeds: NEXRAD, Landsat Collection 2, Sentinel-1 and Sentinel-2.
-
-Their messages name a place and a time but say nothing about the bytes there. A Sentinel scene or tile belongs to the
-window it starts in, even if some seconds of it reach into the next.
-"""
+"""Public data feeds. Their messages name a place and a time but say nothing about the bytes there."""
 
 import re
 from collections.abc import Mapping
@@ -22,10 +18,6 @@ _SENTINEL_1_PRODUCT = re.compile(r"S1[A-Z]_")
 _SENTINEL_2_PRODUCT = re.compile(r"S2[A-Z]_")
 
 
-def is_nexrad(document: Mapping[str, object]) -> bool:
-    return "S3Bucket" in document
-
-
 def read_nexrad(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
     """Reads a Level II chunk from the filterable topic. Its DateTime has no offset and is UTC."""
     check_contract("nexrad-filterable", document)
@@ -35,13 +27,8 @@ def read_nexrad(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
     return (_feed_notice("nexrad", identity, location, read_utc(document["DateTime"])),)
 
 
-def is_landsat(document: Mapping[str, object]) -> bool:
-    return "landsat_product_id" in document
-
-
 def read_landsat(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
-    """Reads a Collection 2 scene. Its product id names the day it covers, and the day of processing, which stands for
-    the event time, so that a reprocessed scene is newer than the one before."""
+    """Reads a Collection 2 scene. Its event time is the day of processing, so a reprocessed scene is newer."""
     product = document["landsat_product_id"]
     parts = product.split("_") if isinstance(product, str) else []
     if len(parts) == 7:

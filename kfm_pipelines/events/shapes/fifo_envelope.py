@@ -5,7 +5,7 @@ source. The identity comes from the envelope, hashed under the producer's own na
 identity of the object inside is taken as it is: the event is then the same as any other announcement of that object.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,23 +28,18 @@ def read(document: Mapping[str, Any], read_payload: ReadPayload) -> tuple[Notice
     payload = document["payload"]
     notices = read_payload(payload)
     if notices is not None:
-        return _object_notices(document, notices)
+        return tuple(
+            replace(
+                notice,
+                shape="fifo-envelope",
+                identity=notice.identity if notice.identity == document.get("dedupe_key") else identity,
+                priority=document.get("priority", notice.priority),
+            )
+            for notice, identity in zip(notices, _identities(document, len(notices)), strict=True)
+        )
     if matches(payload):
         raise ShapeUnknown("FIFO envelope contains another FIFO envelope; only one is unwrapped")
     return (_payload_notice(document, payload),)
-
-
-def _object_notices(document: Mapping[str, Any], notices: Sequence[ObjectNotice]) -> tuple[ObjectNotice, ...]:
-    identities = _identities(document, len(notices))
-    return tuple(
-        replace(
-            notice,
-            shape="fifo-envelope",
-            identity=notice.identity if notice.identity == document.get("dedupe_key") else identity,
-            priority=document.get("priority", notice.priority),
-        )
-        for notice, identity in zip(notices, identities, strict=True)
-    )
 
 
 def _payload_notice(document: Mapping[str, Any], payload: Mapping[str, object]) -> PayloadNotice:

@@ -17,14 +17,19 @@ from kfm_pipelines.text import quote_value
 Matches = Callable[[Mapping[str, object]], bool]
 Reads = Callable[[Mapping[str, Any]], tuple[ObjectNotice, ...]]
 
+
+def _has(field: str) -> Matches:
+    return lambda document: field in document
+
+
 # Shapes that name their object themselves, in the order they are tried.
 OBJECT_SHAPES: tuple[tuple[Matches, Reads], ...] = (
-    (s3.is_notification, s3.read_notification),
-    (s3.is_eventbridge, s3.read_eventbridge),
+    (_has("Records"), s3.read_notification),
+    (_has("detail-type"), s3.read_eventbridge),
     (s3.is_envelope, s3.read_envelope),
     (auto_update.matches, auto_update.read),
-    (feeds.is_nexrad, feeds.read_nexrad),
-    (feeds.is_landsat, feeds.read_landsat),
+    (_has("S3Bucket"), feeds.read_nexrad),
+    (_has("landsat_product_id"), feeds.read_landsat),
     (feeds.is_sentinel_1, feeds.read_sentinel_1),
     (feeds.is_sentinel_2, feeds.read_sentinel_2),
     (s3.is_test_event, s3.read_test_event),
@@ -69,8 +74,7 @@ def _is_sns_notification(document: Mapping[str, object]) -> bool:
 
 
 def _unwrap_sns(document: Mapping[str, Any]) -> object:
-    """Returns the message in the envelope that SNS adds without raw delivery. Its signature is not checked: the queue
-    policy decides who may send. A second envelope means that topics are chained by mistake."""
+    """Leaves the signature to the queue policy. A second envelope means topics chained by mistake."""
     check_contract("sns-notification", document)
     inner = read_body(document["Message"])
     if isinstance(inner, dict) and (_is_sns_notification(inner) or _is_sns_control(inner)):

@@ -55,10 +55,6 @@ def s3_notice(shape: str, change: Change, s3_object: S3Object, event_time: datet
     )
 
 
-def is_notification(document: Mapping[str, object]) -> bool:
-    return "Records" in document
-
-
 def read_notification(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
     """Reads version 2.x. One unreadable record refuses the message, which is either recorded or dead-lettered."""
     records = document["Records"]
@@ -70,10 +66,6 @@ def read_notification(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:
             _check_event_name(record.get("eventName"))
     check_contract("s3-notification-v2", document)
     return tuple(_notification_notice(record) for record in records)
-
-
-def is_eventbridge(document: Mapping[str, object]) -> bool:
-    return "detail-type" in document
 
 
 def read_eventbridge(document: Mapping[str, Any]) -> tuple[ObjectNotice, ...]:

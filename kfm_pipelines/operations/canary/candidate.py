@@ -1,5 +1,4 @@
-"""Candidates for the next transform version of a dataset: complete declarations, one YAML file each in
-resources/candidates/. Loads and checks them, and decides which keys try them."""
+"""Candidates in resources/candidates/: complete declarations of a dataset's next transform version."""
 
 import hashlib
 from dataclasses import dataclass
@@ -35,12 +34,6 @@ def load_candidate(resources: Path, dataset: Dataset, canary: Canary) -> Dataset
     return _read_candidate(path, dataset)
 
 
-def _read_candidate(path: Path, dataset: Dataset) -> Dataset:
-    candidate = load_dataset(path)
-    _check_compatible(path, candidate, dataset)
-    return candidate
-
-
 def load_candidates(resources: Path, datasets: Datasets) -> list[Dataset]:
     """Loads and checks every candidate, also those no dataset names yet, so that their mistakes are found now."""
     found = [load_candidate(resources, one, one.canary) for one in datasets.values() if one.canary]
@@ -57,13 +50,13 @@ def load_candidates(resources: Path, datasets: Datasets) -> list[Dataset]:
 
 
 def is_canary_key(key: str, candidate_version: str, fraction: float) -> bool:
-    """Returns whether this key tries the candidate. The choice is stable, grows with the fraction, and differs from
-    version to version."""
+    """The choice is stable, grows with the fraction, and differs from version to version."""
     digest = hashlib.sha256(f"{key}@{candidate_version}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < fraction * 2**64
 
 
-def _check_compatible(path: Path, candidate: Dataset, dataset: Dataset) -> None:
+def _read_candidate(path: Path, dataset: Dataset) -> Dataset:
+    candidate = load_dataset(path)
     for field in _SHARED_FIELDS:
         if attrgetter(field)(candidate) != attrgetter(field)(dataset):
             raise DeclarationInvalid(f"{path.name}: {field} must be that of {dataset.dataset}, whose candidate it is")
@@ -76,6 +69,7 @@ def _check_compatible(path: Path, candidate: Dataset, dataset: Dataset) -> None:
         raise DeclarationInvalid(f"{path.name}: review must be required, as it is of {dataset.dataset}")
     if candidate.canary is not None:
         raise DeclarationInvalid(f"{path.name}: a candidate has no canary of its own")
+    return candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +97,7 @@ def load_canary_candidate(services: Services, dataset: Dataset) -> CanaryCandida
 
 
 def candidate_digest(candidate: Dataset, policy: Policy, suite: str | None, tolerance: Tolerance) -> str:
-    """Returns a digest of everything that could change a comparison: the declaration, its policy, the source of its
-    transform, its suite, the tolerance and the package version."""
+    """Returns a digest of everything that could change a comparison."""
     parts = [
         "kfm-candidate-2",
         candidate.model_dump(mode="json"),

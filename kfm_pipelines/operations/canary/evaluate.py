@@ -1,8 +1,4 @@
-"""Runs the candidate on chosen published keys, in the shadow tier, and records how the results compare.
-
-An error of the candidate is a bad comparison; any other error leaves the key uncompared. Neither fails the run. A good
-comparison stands; a bad one is repeated when the key is published again, in case something else was at fault.
-"""
+"""Runs the candidate on chosen published keys, in the shadow tier. Errors never fail the run."""
 
 import logging
 from collections.abc import Iterator, Sequence

@@ -19,7 +19,6 @@ MAX_CELL_LENGTH = 500
 
 
 def canary_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
-    """Returns one asset, or none when the dataset names no candidate."""
     if dataset.canary is None:
         return []
     version = dataset.canary.transform_version

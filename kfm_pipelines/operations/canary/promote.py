@@ -1,8 +1,4 @@
-"""Promotes a good candidate to the declared version.
-
-The order can be repeated after an interruption: record the decision, approve the new columns, replace the declaration
-atomically, remove the candidate's file. Database work precedes the swap, because there may be no candidate after it.
-"""
+"""Promotes a good candidate, in an order that can be repeated: the database first, then the files."""
 
 import errno
 import os
@@ -113,8 +109,7 @@ def read_candidate_status(services: Services, dataset: Dataset) -> CandidateStat
 
 
 def promote(services: Services, name: str, *, actor: str, reason: str, dry_run: bool = False) -> PromotionResult:
-    """Makes the candidate the declared version. Raises PromotionRefused unless enough keys were compared, all are good
-    and no key of the current version is unsettled, because the wrong declaration would process it."""
+    """Raises PromotionRefused unless enough keys are good and none of the current version is unsettled."""
     dataset = load_datasets(services.settings.resources)[name]  # as the files are now
     declarations = sorted((services.settings.resources / "datasets").glob("*.yaml"))
     declaration = next(path for path in declarations if load_dataset(path).dataset == name)  # it may have any name
@@ -166,7 +161,6 @@ def _write_new_declaration(result: PromotionResult) -> Path:
 
 
 def _finish_interrupted(services: Services, dataset: Dataset, declaration: Path, dry_run: bool) -> PromotionResult:
-    """Finishes a promotion that was interrupted after the swap."""
     version = dataset.key.transform_version
     left = candidate_path(services.settings.resources, dataset, version)
     if not left.is_file() or load_dataset(left) != dataset:

@@ -1,9 +1,4 @@
-"""A shadow run: applies a declaration to a key, writes the result to the shadow tier and compares it with what is
-published.
-
-It takes no claims and writes nothing to the log, so it never touches a publication. An error of the declaration becomes
-a fault; an error of the machine is raised.
-"""
+"""Applies a declaration to a key in the shadow tier, without claims or log. Errors of the machine are raised."""
 
 import hashlib
 import logging
@@ -21,8 +16,7 @@ from kfm_pipelines.errors import KfmError, Retryable
 from kfm_pipelines.events import newest_per_object
 from kfm_pipelines.gates import ApprovedSchema
 from kfm_pipelines.gates.verdict import TableSubject
-from kfm_pipelines.operations.canary.compare.compare import compare
-from kfm_pipelines.operations.canary.report import full_report, redacted_faults, redacted_report
+from kfm_pipelines.operations.canary.compare.compare import compare, full_report, redacted_faults, redacted_report
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet, write_published
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.inputs import fetch
@@ -52,7 +46,6 @@ def may_report_differences(services: Services, *declarations: Dataset) -> bool:
 
 @contextmanager
 def record_cost(services: Services, run_id: str, dataset: str, key: str, replay: str | None = None) -> Iterator[None]:
-    """Records the cost of trying a key, even when it fails."""
     meter = Meter()
     try:
         yield

@@ -1,5 +1,4 @@
-"""SQL over comparisons and promotions. A comparison is kept once per candidate and published content: the newest one,
-until one is good."""
+"""SQL over comparisons and promotions. Per candidate and content the newest is kept, until one is good."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,8 +9,7 @@ from kfm_pipelines.state.database import Database, jsonb
 
 @dataclass(frozen=True, slots=True)
 class KeyComparison:
-    """A candidate's result for a key against what is published. `report` holds names, counts and differences, never a
-    value of the data; for masked or reviewed data only names and whether they are within tolerance."""
+    """`report` holds no value of the data; for masked or reviewed data not even the size of a difference."""
 
     dataset: str
     key: str

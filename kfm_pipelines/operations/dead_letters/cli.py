@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from kfm_pipelines.console.findings import display_findings
-from kfm_pipelines.console.options import Age, StorableText
+from kfm_pipelines.console.options import Age, StorableText, default_option
 from kfm_pipelines.console.output import (
     console,
+    display_findings,
     format_count,
     format_time,
     json_option,
@@ -30,8 +30,8 @@ from kfm_pipelines.text import make_printable
 STATES = click.Choice(["open", "redriving", "quarantined", "closed", "all"])
 
 letters_argument = click.argument("ids", nargs=-1, type=int, metavar="[LETTER]...")
-limit_option = click.option(
-    "--limit", default=100, show_default=True, type=click.IntRange(1, 100_000), help="At most this many letters."
+limit_option = default_option(
+    "--limit", default=100, type=click.IntRange(1, 100_000), help="At most this many letters."
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 
@@ -56,8 +56,8 @@ def dlq() -> None:
 
 @dlq.command("list")
 @filter_options
-@click.option("--state", default="open", show_default=True, type=STATES)
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
+@default_option("--state", default="open", type=STATES)
+@default_option("--limit", default=50, type=click.IntRange(1, 10_000))
 @json_option
 def list_letters(state: str, limit: int, as_json: bool, **filters: Any) -> None:
     """List dead letters, oldest first."""
@@ -92,15 +92,9 @@ def show(letter: int, payload: bool, as_json: bool) -> None:
 @filter_options
 @dry_run_option
 @limit_option
-@click.option("--rate", default=5.0, show_default=True, type=click.FloatRange(0.01, 1000), help="Letters a second.")
-@click.option(
-    "--canary",
-    default=3,
-    show_default=True,
-    type=click.IntRange(0),
-    help="Send this many first; stop if one fails again.",
-)
-@click.option("--wait", default=300, show_default=True, type=click.IntRange(1), help="Seconds to wait for results.")
+@default_option("--rate", default=5.0, type=click.FloatRange(0.01, 1000), help="Letters a second.")
+@default_option("--canary", default=3, type=click.IntRange(0), help="Send this many first; stop if one fails again.")
+@default_option("--wait", default=300, type=click.IntRange(1), help="Seconds to wait for results.")
 @click.option("--work", is_flag=True, help="Do the work in this process, without a daemon.")
 @click.option("--resume", type=StorableText(), metavar="ID", help="Continue an interrupted redrive at its own rate.")
 @click.option("--stop", type=StorableText(), metavar="ID", help="End a redrive and reopen its undecided letters.")
@@ -130,9 +124,7 @@ def redrive(
             done = _run_with_progress(services, redrive_id, how, quiet=as_json)
             line = f"redrive {redrive_id}: {done.sent} sent, {done.succeeded} succeeded, {done.failed} failed again"
     document = {"redrive": redrive_id, "sent": done.sent, "succeeded": done.succeeded, "failed": done.failed}
-    respond(document, lambda: console.print(line), as_json=as_json)
-    if done.failed:
-        raise click.exceptions.Exit(1)
+    respond(document, lambda: console.print(line), as_json=as_json, ok=not done.failed)
 
 
 @dlq.command()
@@ -154,7 +146,11 @@ def quarantine(ids: tuple[int, ...], reason: str, limit: int, dry_run: bool, as_
             found = tables.find_letters(services.database, wanted, limit)
         else:
             found = tables.quarantine(services.database, wanted, reason, limit)
-            _export(services)
+            # Only reports a failure: the letters are quarantined, and the next tick writes their records.
+            try:
+                export_letters(services)
+            except KfmError as error:
+                stderr_console.print(f"the records will be written later: {error}", markup=False)
     named = ", ".join(str(letter.id) for letter in found) or "none"
     line = f"{format_count(len(found), 'letter')} {'would be ' * dry_run}quarantined: {named}"
     document = {"quarantined": [letter.id for letter in found], "dry_run": dry_run}
@@ -167,14 +163,6 @@ def _stop(redrive_id: str, as_json: bool) -> None:
     count = format_count(reopened, "letter")
     line = f"redrive {redrive_id} has ended; {count} {'is' if reopened == 1 else 'are'} open again"
     respond({"redrive": redrive_id, "reopened": reopened}, lambda: console.print(line), as_json=as_json)
-
-
-def _export(services: Services) -> None:
-    """Only reports a failure: the letters are quarantined, and the next tick writes their records."""
-    try:
-        export_letters(services)
-    except KfmError as error:
-        stderr_console.print(f"the records will be written later: {error}", markup=False)
 
 
 def _run_with_progress(services: Services, redrive_id: str, how: dict[str, Any], *, quiet: bool) -> RedriveProgress:

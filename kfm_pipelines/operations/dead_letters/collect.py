@@ -44,7 +44,9 @@ def _collect_messages(services: Services, queue: Queue, messages: list[Message])
     copies = [message for message in messages if _copied_letter_id(message) is not None]
     moved = [message for message in messages if _copied_letter_id(message) is None]
     for message in moved:
-        source = message.moved_from or _likely_source(services, queue)
+        # SQS names no source for a message that was put there by hand.
+        sources = [intake.queue.name for intake in services.intakes if intake.dead_letters.name == queue.name]
+        source = message.moved_from or (services.queue.name if services.queue.name in sources else sources[0])
         arrivals = IntakeTelemetry(services, source)
         read = arrivals.read([message], partial(_read_delivery, services))
         arrivals.emit(record_safely(services.database, source, [message], read, services.datasets))
@@ -73,12 +75,6 @@ def _read_delivery(services: Services, message: Message) -> Delivery:
     )
     refusal = replace(build_refusal(message, why), dataset=read.events[0].dataset, key=read.events[0].key)
     return Delivery(read.body, refusal=refusal, token=read.token)
-
-
-def _likely_source(services: Services, dead_letter_queue: Queue) -> str:
-    """Returns the queue for a message that was put there by hand, since SQS names none."""
-    sources = [intake.queue.name for intake in services.intakes if intake.dead_letters.name == dead_letter_queue.name]
-    return services.queue.name if services.queue.name in sources else sources[0]
 
 
 def _settled_copies(services: Services, copies: list[Message]) -> list[Message]:

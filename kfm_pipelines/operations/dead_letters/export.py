@@ -1,39 +1,44 @@
-"""Exports dead letters: a record in the store for reviewers, a copy in the dead-letter queue for whoever is on call.
-
-The letter in Postgres is written first, in the transaction that found the failure. Exporting may stop between any two
-letters and continues the next time.
-"""
+"""Exports dead letters to the store and to the dead-letter queue; may stop between any two letters."""
 
 import json
+import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from kfm_pipelines.aws.queue import MAX_ATTRIBUTES, Queue
 from kfm_pipelines.energy.ledger import total_cpu_seconds, total_energy, transaction_totals
-from kfm_pipelines.errors import Terminal
-from kfm_pipelines.events.body import MAX_BYTES
+from kfm_pipelines.errors import BodyUnreadable, Terminal
+from kfm_pipelines.events.body import MAX_BYTES, read_body
 from kfm_pipelines.gates.remedies import remedy_of
 from kfm_pipelines.gates.verdict import WORST_FIRST
 from kfm_pipelines.operations.dead_letters import tables
-from kfm_pipelines.operations.dead_letters.summary import summarise_body
 from kfm_pipelines.operations.dead_letters.tables import Letter
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.validate.report import quarantine_locations
 from kfm_pipelines.state.verdicts import verdicts_of
 from kfm_pipelines.stores.layout import UNROUTED, dead_letter, quarantine_record
-from kfm_pipelines.text import redact_coordinates, truncate_line
+from kfm_pipelines.text import WITHHELD, redact_coordinates, truncate_line
 
 LETTERS_AT_ONCE = 50
 BUDGET_SECONDS = 5.0
 MAX_HISTORY = 50
 LETTER_ATTRIBUTE = "kfm-letter"  # on a copy in a dead-letter queue: its letter
 ATTRIBUTE_RESERVE_BYTES = 8 * 1024
+MAX_FIELDS = 40
+MAX_DEPTH = 4
+MAX_TEXT_LENGTH = 120
+
+_SENSITIVE_NAME = re.compile(
+    r"lat|lon|lng|coord|geom|wkt|bbox|place|where|address|secret|token|passw|credential|signature|authori|cookie"
+    r"|principal|sourceip|x-amz|unsubscribe",
+    re.IGNORECASE,
+)
 
 
 def export_letters(services: Services) -> list[str]:
-    """Writes missing records and forwards letters to their dead-letter queue. Returns the problems of single letters,
-    which hold up no others."""
+    """Writes records and forwards letters. Returns problems of single letters, which hold up no others."""
     deadline = time.monotonic() + BUDGET_SECONDS
     problems: list[str] = []
     for condition, do, mark_done in (
@@ -125,7 +130,6 @@ def _redact_detail(detail: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def queue_of(services: Services, letter: Letter) -> Queue:
-    """Returns the queue a letter's message came from and goes back to."""
     return next((intake.queue for intake in services.intakes if intake.queue.name == letter.queue), services.queue)
 
 
@@ -170,3 +174,47 @@ def _attributes(letter: Letter) -> dict[str, str]:
     plain = {name: value for name, value in letter.attributes.items() if name not in letter.attribute_types}
     own = [(name, value) for name, value in plain.items() if value and len(value) < 500]
     return {**dict(own[: MAX_ATTRIBUTES - len(stated)]), **stated}
+
+
+def summarise_body(body: str) -> dict[str, object]:
+    """Returns the size and, for JSON, the fields of a message, bounded in number, depth and length."""
+    described: dict[str, object] = {"bytes": len(body.encode("utf-8", "replace"))}
+    try:
+        document = read_body(body)
+    except BodyUnreadable:
+        return {**described, "starts": _text(body[: 2 * MAX_TEXT_LENGTH])}
+    if isinstance(document, dict) and isinstance(document.get("Message"), str):
+        with suppress(BodyUnreadable):
+            document = {**document, "Message": read_body(document["Message"])}
+    fields: dict[str, object] = {}
+    _collect("", document, MAX_DEPTH, fields)
+    return {**described, "fields": fields}
+
+
+def _collect(path: str, value: object, depth: int, fields: dict[str, object]) -> None:
+    if len(fields) >= MAX_FIELDS:
+        return
+    if isinstance(value, dict) and depth:
+        for name in list(value)[:MAX_FIELDS]:
+            below = f"{path}.{_text(name)}" if path else _text(name)
+            if _SENSITIVE_NAME.search(name):
+                fields[below] = WITHHELD
+            else:
+                _collect(below, value[name], depth - 1, fields)
+    elif isinstance(value, list) and depth:
+        for number, one in enumerate(value[:3]):
+            _collect(f"{path}[{number}]", one, depth - 1, fields)
+    else:
+        fields[path] = _redact_value(value)
+
+
+def _redact_value(value: object) -> object:
+    if isinstance(value, bool | int) or value is None:
+        return value if len(str(value)) < 20 else WITHHELD
+    if isinstance(value, float):
+        return WITHHELD
+    return _text(value if isinstance(value, str) else json.dumps(value))
+
+
+def _text(text: str) -> str:
+    return redact_coordinates(truncate_line(text, MAX_TEXT_LENGTH))

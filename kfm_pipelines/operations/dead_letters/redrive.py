@@ -1,9 +1,4 @@
-"""Redrives dead letters: a few first, at a limited rate, stopping when those fail again.
-
-A message goes back to its own queue with its body, attributes and FIFO group, so it keeps its identity; a key becomes
-due again. Each step is recorded before and after it is done, so an interrupted redrive resumes without sending anything
-twice.
-"""
+"""Redrives dead letters, a few first. Steps are recorded before and after, so nothing is sent twice."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +43,6 @@ class RedriveOptions:
 
 
 def describe(services: Services, letter: Letter) -> str:
-    """Returns what redriving this letter would do, in one line."""
     if letter.body is None:
         return f"make the key {letter.key} due again, with all its attempts"
     queue = queue_of(services, letter).name
@@ -60,8 +54,7 @@ def describe(services: Services, letter: Letter) -> str:
 
 
 def begin(services: Services, letter_filter: LetterFilter, *, limit: int, canary: int, rate: float) -> str | None:
-    """Binds open letters to a new redrive and returns its id, or None when none matches. Raises RedriveStopped when a
-    dataset among them is killed, because its keys would never be decided."""
+    """Returns the new id, or None when none matches. Refuses killed datasets, whose keys would never be decided."""
     killed = kill_switch.killed_datasets(services.database)
     letters = find_letters(services.database, letter_filter, limit)
     if named := next((letter.dataset for letter in letters if letter.dataset in killed), None):
@@ -74,8 +67,7 @@ def begin(services: Services, letter_filter: LetterFilter, *, limit: int, canary
 
 
 def run_redrive(services: Services, redrive_id: str, options: RedriveOptions) -> RedriveProgress:
-    """Sends what is not sent yet, the canary first. Raises RedriveStopped when the canary fails, and ServiceUnavailable
-    when letters are undecided after the wait; the redrive can then be resumed."""
+    """Sends the canary first. Raises RedriveStopped if it fails; an undecided redrive can be resumed."""
     redrive = redrive_tables.read_redrive(services.database, redrive_id)
     if redrive.state != "running":
         raise RedriveStopped(
@@ -102,7 +94,6 @@ def run_redrive(services: Services, redrive_id: str, options: RedriveOptions) ->
 
 
 def stop(services: Services, redrive_id: str) -> int:
-    """Ends a redrive where it is and returns how many letters it reopened."""
     redrive_tables.read_redrive(services.database, redrive_id)
     return redrive_tables.end_redrive(services.database, redrive_id, "stopped", "stopped by hand", UNDECIDED)
 
@@ -153,7 +144,6 @@ def _send_one(services: Services, item: RedriveItem) -> None:
 
 
 def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
-    """Returns why SQS would refuse this message, or an empty string."""
     if not letter.size:
         return "its message was not kept"
     if len(attributes) > MAX_ATTRIBUTES:
@@ -165,8 +155,7 @@ def _obstacle(letter: Letter, attributes: Mapping[str, str]) -> str:
 
 
 def _resolve_in_doubt(services: Services, items: Sequence[RedriveItem], options: RedriveOptions) -> None:
-    """Finds out whether items left at `sending` or `sent` are under way: drains their queue until they arrive or it is
-    empty. Only then are they sent again; should one turn up after all, its token identifies it."""
+    """Drains the queue of unconfirmed items until they arrive or it is empty; then they are sent again."""
     deadline = time.monotonic() + options.wait_seconds
     for item in items:
         queue = queue_of(services, item.letter)

@@ -120,7 +120,6 @@ def mark_item(database: Database, token: str, state: str, *, only_from: Sequence
 
 
 def fail_item(database: Database, token: str, reason: str) -> None:
-    """Marks an item that cannot be sent and reopens its letter."""
     with database.transaction() as connection:
         row = connection.execute(
             """

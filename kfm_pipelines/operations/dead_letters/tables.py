@@ -20,8 +20,7 @@ UNFORWARDED = "forwarded_at IS NULL AND state = 'open'"  # not in the dead-lette
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """`body` is the original message: None for a key, and empty in lists or where it was not kept. `size` is in bytes,
-    0 if the message was not kept."""
+    """`body` is None for a key, and empty in lists; `size` is in bytes, 0 if the message was not kept."""
 
     id: int
     source: str
@@ -118,7 +117,6 @@ def read_letter(database: Database, letter: int) -> Letter:
 
 
 def check_open(database: Database, ids: Sequence[int]) -> None:
-    """Raises LetterUnknown unless all of these exist and are open."""
     states = states_of(database, ids)
     for letter in ids:
         if letter not in states:

@@ -21,9 +21,7 @@ def doctor(fix: bool, as_json: bool) -> None:
         findings = diagnose(services)
     ok = all(finding.ok for finding in findings)
     document = {"ok": ok, "fixed": fixed, "checks": [asdict(finding) for finding in findings]}
-    respond(document, lambda: _display(fixed, findings), as_json=as_json)
-    if not ok:
-        raise click.exceptions.Exit(1)
+    respond(document, lambda: _display(fixed, findings), as_json=as_json, ok=ok)
 
 
 def _display(fixed: Sequence[str], findings: Sequence[DoctorFinding]) -> None:

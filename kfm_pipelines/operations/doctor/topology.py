@@ -99,7 +99,6 @@ def _subscription_findings(services: Services, spec: SubscriptionSpec, label: st
 
 
 def _queue_findings(spec: QueueSpec, dead_letter_queue: str) -> Iterator[DoctorFinding]:
-    """Checks one intake queue together with its dead-letter queue."""
     queue = Queue(spec.name)
     attributes = queue.attributes()
     account = account_of(queue.url)

@@ -20,8 +20,7 @@ def unkill(services: Services, dataset: str, by: str, reason: str) -> bool:
 
 
 def _check_request(services: Services, dataset: str, by: str, reason: str) -> tuple[str, str]:
-    """Returns name and reason as they are stored. Refuses a mistyped dataset, which would stop nothing; one with keys
-    is known without its declaration."""
+    """Returns name and reason as stored. A dataset with keys is known without its declaration."""
     if not kill_switch.is_known(services.database, make_storable(dataset)) and dataset not in services.datasets:
         known = ", ".join(services.datasets) or "none"
         raise DatasetUnknown(f"dataset {quote_value(dataset)} is not declared and has no keys; declared: {known}")

@@ -1,9 +1,4 @@
-"""Advances a replay one step at a time: settles the last batch, consults the gate, asks for the next batch.
-
-A step may be repeated and may be interrupted anywhere: a batch is committed before Dagster is asked for it, and its
-outcomes are read from the write-ahead log. One process at a time advances a replay (`replays.lock_replay`). When
-something other than its keys goes wrong, the replay is paused with a note.
-"""
+"""Advances a replay step by step. A step may be repeated or interrupted; outcomes are read from the log."""
 
 import logging
 import math
@@ -130,7 +125,10 @@ class _Driver:
             return self._halt(replay, "stopped", verdict.stop_reason)
         counts = tables.count_states(database, replay.id)
         if not counts.get("waiting"):
-            return self._halt(replay, "done", _summary(counts, tables.count_without_data(database, replay.id)))
+            without_data = tables.count_without_data(database, replay.id)
+            empty = f", {without_data} of them without data" if without_data else ""
+            quarantined = f", {counts['quarantined']} in quarantine" if counts.get("quarantined") else ""
+            return self._halt(replay, "done", f"{counts.get('done', 0)} keys done{empty}{quarantined}")
         if note := _pause_reason(self.services, replay) or _config_change_note(self.services, replay):
             return self._halt(replay, "paused", note)
         rate, last = replay.terms.rate, tables.seconds_since_batch(database, replay.id, self.now)
@@ -213,9 +211,3 @@ def _judge_gate(services: Services, replay: Replay) -> ReplayVerdict:
     services.telemetry.metrics.count("gate_verdicts_total", gate="replay", verdict=colour)
     services.telemetry.flush()
     return verdict
-
-
-def _summary(counts: dict[str, int], without_data: int) -> str:
-    empty = f", {without_data} of them without data" if without_data else ""
-    quarantined = f", {counts['quarantined']} in quarantine" if counts.get("quarantined") else ""
-    return f"{counts.get('done', 0)} keys done{empty}{quarantined}"

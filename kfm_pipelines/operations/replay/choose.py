@@ -27,7 +27,6 @@ class KeyFilter:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> "KeyFilter":
-        """Parses FIELD=VALUE conditions. Raises ReplayRefused for an invalid one."""
         return cls(tuple(_parse_condition(one) for one in texts))
 
     def matches(self, known: KnownKey) -> bool:
@@ -36,8 +35,6 @@ class KeyFilter:
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """What excludes keys from any plan."""
-
     watermark: datetime | None
     killed: str | None = None
     laxer: Mapping[str, str] = field(default_factory=dict)  # keys whose inputs may not be reused, and why
@@ -55,9 +52,7 @@ class ReplayLimits:
 def choose_upgrades(
     dataset: Dataset, known: Sequence[KnownKey], key_filter: KeyFilter, limits: ReplayLimits
 ) -> tuple[list[PlannedKey], list[NewKey]]:
-    """Plans each window published by another version as a key of the declared version, and each key of the declared
-    version that was never published. Returns the planned keys and the keys to create. The filter applies to what may
-    be upgraded; keys of the declared version that are published count in any case."""
+    """Returns the planned keys and the keys to create. The filter applies to what may be upgraded."""
     version = dataset.key.transform_version
     there = {one.key: one for one in known if one.version == version}
     sources: dict[str, KnownKey] = {}

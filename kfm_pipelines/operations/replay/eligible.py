@@ -113,8 +113,7 @@ def create_keys(database: Database, dataset: str, new_keys: Sequence[NewKey]) ->
 
 
 def inherit_inputs(connection: Connection, replay: str, keys: Sequence[str]) -> None:
-    """Points unpublished keys at the inputs of their source keys, or of where those took theirs from. A published key
-    keeps its own inputs, so a release is never mixed with an earlier one."""
+    """Points unpublished keys at the inputs of their sources. A published key keeps its own."""
     connection.execute(
         """
         UPDATE kfm.keys k SET inputs_from = coalesce(s.inputs_from, s.key)

@@ -1,5 +1,4 @@
-"""The canary of a replay: runs a few of its keys in the shadow tier, without claims, and compares them with what is
-published. It publishes nothing, and Dagster is asked for nothing until it passes."""
+"""The canary of a replay: a few keys in the shadow tier, before Dagster is asked for anything."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -58,8 +57,7 @@ def _canary_results(services: Services, replay: Replay) -> Iterator[CanaryResult
 
 
 def _list_canary_keys(database: Database, replay: str, number: int) -> list[KeyState]:
-    """Returns keys that have an object, in a fixed order: published keys first, spread over the plan as `number` of
-    them would be."""
+    """Returns keys that have an object: published ones first, spread over the plan."""
     rows = database.fetch(
         """
         SELECT parted.* FROM (
@@ -118,7 +116,11 @@ class _ReplayCanary:
         result = shadow_run.run(key_state.key, objects, published, config.rules(key_state.key))
         if current is None or self._replay.mode == "upgrade":
             return result
-        return _check_reproduction(current, result)
+        # Adds a fault unless the bytes have the published digest.
+        if result.content_hash == current.content_hash:
+            return ShadowResult(result.faults, {"identical": True, **result.comparison}, result.content_hash)
+        other = f"it does not come out as revision {current.revision} did, though nothing is known to have changed"
+        return ShadowResult((*result.faults, other), {**result.comparison, "identical": False}, result.content_hash)
 
     @cached_property
     def _tolerance(self) -> Tolerance:
@@ -134,11 +136,3 @@ class _ReplayCanary:
             return published_data(self._services.store, Layout(self._dataset.pipeline), current)
         except ObjectMissing:
             return None
-
-
-def _check_reproduction(current: Revision, result: ShadowResult) -> ShadowResult:
-    """Adds a fault unless the bytes have the published digest."""
-    if result.content_hash == current.content_hash:
-        return ShadowResult(result.faults, {"identical": True, **result.comparison}, result.content_hash)
-    other = f"it does not come out as revision {current.revision} did, though nothing is known to have changed"
-    return ShadowResult((*result.faults, other), {**result.comparison, "identical": False}, result.content_hash)

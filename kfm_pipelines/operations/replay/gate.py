@@ -18,8 +18,6 @@ class KeyAttempts:
 
 @dataclass(frozen=True, slots=True)
 class ReplayVerdict:
-    """The keys to set aside, and why the replay must stop, if it must."""
-
     quarantined: tuple[KeyAttempts, ...] = ()
     stop_reason: str | None = None
 
@@ -30,8 +28,7 @@ class ReplayGate:
     quarantine_percent: float = 10.0
 
     def judge(self, attempts: Iterable[KeyAttempts], already_quarantined: int, *, more_to_come: bool) -> ReplayVerdict:
-        """Judges the keys of finished batches, without those set aside earlier. Never stops a replay that has no more
-        keys to come."""
+        """Takes keys of finished batches, without those set aside earlier. Never stops a replay with no more keys."""
         judged = list(attempts)
         aside = tuple(one for one in judged if not one.has_outcome and one.failures >= self.max_attempts)
         if not more_to_come:

@@ -1,5 +1,4 @@
-"""Runs batches of replays, as backfills of Dagster's daemon or as runs in this process, and the sensor that advances
-replays."""
+"""Runs batches of replays, as backfills or in this process, and the sensor that advances replays."""
 
 import logging
 import time
@@ -74,8 +73,7 @@ class DaemonBatchRunner:
 
 @dataclass(frozen=True, slots=True)
 class LocalBatchRunner:
-    """Runs each batch as a few runs of the dataset's job in this process. A batch that is a backfill already stays one
-    while a daemon is there to run it."""
+    """Runs each batch in this process; one that is a backfill stays so while a daemon can run it."""
 
     instance: dg.DagsterInstance
     services: Services
@@ -105,8 +103,7 @@ class LocalBatchRunner:
         """Does nothing: the process that runs the batch notices after it."""
 
     def _take_over(self, batch: ReplayBatch) -> bool:
-        """Returns whether this process should run the batch. Cancels a backfill without a daemon, or the next daemon
-        would run it too."""
+        """Cancels a backfill without a daemon, or the next daemon would run it too."""
         backfill = self.instance.get_backfill(batch.backfill)
         if backfill is None:
             return True
@@ -145,7 +142,6 @@ def run_in_process(
     on_step: Callable[[ReplayStep], None] = lambda _: None,
     sleep: Sleep = time.sleep,
 ) -> ReplayStep:
-    """Advances the replay until it is over or paused, holding its lock."""
     for _ in range(LOCK_ATTEMPTS):
         with replays.lock_replay(services.database, replay) as mine:
             if mine:
@@ -159,8 +155,7 @@ def run_in_process(
 
 
 def is_daemon_running(instance: dg.DagsterInstance) -> bool:
-    """Dagster itself trusts a daemon for half an hour after its last heartbeat. A failing sensor does not matter here:
-    the others still run."""
+    """Stricter than Dagster, which trusts a daemon for half an hour. A failing sensor does not matter."""
     return internals.are_daemons_healthy(instance, DAEMONS, DAEMON_HEARTBEAT_SECONDS)
 
 

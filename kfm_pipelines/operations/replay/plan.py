@@ -45,7 +45,6 @@ def snapshot_config(services: Services, dataset: Dataset, mode: Mode, declaratio
 
 
 def config_changes_since_plan(services: Services, replay: Replay) -> list[str]:
-    """Returns the names of the parts of the configuration that differ from the plan."""
     dataset, planned = services.datasets[replay.dataset], replay.config
     now = snapshot_config(services, dataset, replay.mode, planned["declarations"])
     return sorted(name for name in {*planned, *now} if planned.get(name) != now.get(name))

@@ -1,7 +1,7 @@
 """Creates keys for windows no event has named, from what is in the bucket now."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -35,23 +35,18 @@ class RegistrationResult:
 def register_windows(
     services: Services, dataset: Dataset, start: datetime, end: datetime, actor: str
 ) -> RegistrationResult:
-    """Gives every window that begins in [start, end) a key, with or without an object, and lists the bucket once. The
-    audit entry is written first."""
+    """Gives every window that begins in [start, end) a key. The audit entry is written first."""
     windows = list(_windows(dataset, start, end))
-    _record_audit(services, dataset, windows, actor)
-    found = [one for one in _list_events(services, dataset) if start <= one[0].window_start < end]
-    new_keys = create_keys(services.database, dataset.dataset, windows)
-    events = register_events(services.database, services.datasets, found, actor) if found else 0
-    return RegistrationResult(len(found), events, tuple(sorted(one.key for one in windows)), new_keys)
-
-
-def _record_audit(services: Services, dataset: Dataset, windows: Sequence[NewKey], actor: str) -> None:
     detail: dict[str, object] = {"windows": len(windows)}
     if windows:
         detail |= {"from": windows[0].window_start.isoformat(), "to": windows[-1].window_end.isoformat()}
     entry = AuditEntry(Action.WINDOWS_REGISTERED, actor, dataset.dataset, dataset.policy, detail=detail)
     with services.database.transaction() as connection:
         audit.record(connection, [entry])
+    found = [one for one in _list_events(services, dataset) if start <= one[0].window_start < end]
+    new_keys = create_keys(services.database, dataset.dataset, windows)
+    events = register_events(services.database, services.datasets, found, actor) if found else 0
+    return RegistrationResult(len(found), events, tuple(sorted(one.key for one in windows)), new_keys)
 
 
 def _windows(dataset: Dataset, start: datetime, end: datetime) -> Iterator[NewKey]:

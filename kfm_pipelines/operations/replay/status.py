@@ -1,5 +1,4 @@
-"""The state of replays for people and programs, and one cost and outcome record per key, in the database and as lines
-in the store."""
+"""The state of replays, and one cost and outcome record per key, in the database and in the store."""
 
 import json
 from collections.abc import Sequence
@@ -71,7 +70,6 @@ def read_replay_status(services: Services, replay_id: str) -> ReplayStatus:
 
 
 def read_replay_details(services: Services, replay_id: str) -> dict[str, Any]:
-    """Returns the batches, the log, quarantined keys, canary results and cost of a replay."""
     keys = tables.keys_of(services.database, replay_id)
     spent = ledger.replay_totals(services.database, replay_id)
     estimated = next((one.energy for one in spent if one.energy.method == "estimated"), UNKNOWN)
@@ -90,14 +88,12 @@ def read_replay_details(services: Services, replay_id: str) -> dict[str, Any]:
 
 
 def settle_replay(services: Services, replay: Replay) -> None:
-    """Copies outcomes from the log to the keys. Writes the records too unless the replay is running, because then its
-    end will."""
+    """Copies outcomes from the log. A running replay writes its records at its end."""
     if tables.settle_keys(services.database, replay.id) and replay.state != "running":
         write_records(services, replay)
 
 
 def write_records(services: Services, replay: Replay) -> None:
-    """Rewrites the record of every key that was tried."""
     spent = ledger.key_totals_of_replay(services.database, replay.id)
     failures = tables.read_failure_reasons(services.database, replay.id)
     records = {

@@ -1,8 +1,4 @@
-"""SQL over the keys and batches of a replay.
-
-The outcome of a key is read from the write-ahead log: each transaction names the replay it was begun for in the same
-commit, so the two cannot disagree. A key with an outcome is never asked for again.
-"""
+"""SQL over the keys and batches of a replay. Outcomes are read from the log, so the two cannot disagree."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -50,7 +46,6 @@ class ReplayBatch:
 
 
 def keys_of(database: Database, replay: str, *, states: Sequence[str] | None = None) -> list[KeyState]:
-    """Returns the keys in the order of the plan."""
     rows = database.fetch(
         """
         SELECT key, source, canary, state, why, batch, attempts, outcome, comparison, telemetry
@@ -93,8 +88,7 @@ def count_without_data(database: Database, replay: str) -> int:
 
 
 def settle_keys(database: Database, replay: str) -> int:
-    """Copies outcomes from the log to the keys and returns how many changed. A key whose release awaits review counts
-    as done: the replay can do no more for it."""
+    """Returns how many keys changed. One that awaits review is done: the replay can do no more for it."""
     return database.execute(
         f"""
         WITH last AS ({LAST_WAL_ENTRIES})
@@ -111,7 +105,6 @@ def settle_keys(database: Database, replay: str) -> int:
 
 
 def read_failure_reasons(database: Database, replay: str) -> dict[str, str]:
-    """Returns the latest failure reason of each key that has failed in this replay."""
     rows = database.fetch(
         """
         SELECT DISTINCT ON (b.key) b.key, f.detail ->> 'reason' AS reason
@@ -137,7 +130,6 @@ def record_telemetry(database: Database, replay: str, records: Mapping[str, Mapp
 
 
 def quarantine(database: Database, replay: str, reasons: Mapping[str, str], actor: str) -> None:
-    """Takes these keys out of the replay and records why."""
     with database.transaction() as connection:
         moved = connection.execute(
             """
@@ -179,8 +171,7 @@ def batches_of(database: Database, replay: str) -> list[dict[str, Any]]:
 
 
 def seconds_since_batch(database: Database, replay: str, now: datetime | None = None) -> tuple[int, float] | None:
-    """Returns how many keys the last batch had and how long ago it was asked for, by the database's clock unless `now`
-    is given."""
+    """Returns the size of the last batch and its age, by the database's clock unless `now` is given."""
     rows = database.fetch(
         """
         SELECT keys, extract(epoch FROM coalesce(%(now)s::timestamptz, clock_timestamp()) - asked_at)::float AS seconds
@@ -192,9 +183,7 @@ def seconds_since_batch(database: Database, replay: str, now: datetime | None = 
 
 
 def create_batch(database: Database, replay: str, limit: int, actor: str) -> ReplayBatch | None:
-    """Commits the next batch of free keys before anything is asked of Dagster. Returns None when no key is free or the
-    replay is no longer running. Keys that have failed come last, in batches of their own, because a failing key makes
-    its whole batch be handed back."""
+    """Commits a batch before Dagster is asked. Failed keys come last: one hands back its whole batch."""
     with database.transaction() as connection:
         if not connection.execute(
             "SELECT FROM kfm.replays WHERE id = %(replay)s AND state = 'running' FOR UPDATE", {"replay": replay}
@@ -280,8 +269,7 @@ def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool) 
 
 
 def made_no_progress(database: Database, replay: str, number: int) -> bool:
-    """Returns whether the last `number` batches since the replay was started or resumed all ended without an outcome
-    or a failure."""
+    """Returns whether the last `number` batches since the start ended without outcome or failure."""
     rows = database.fetch(
         """
         SELECT what FROM kfm.replay_moves

@@ -1,12 +1,10 @@
 """`kfm gc`: removes unreferenced objects and the work folders of finished transactions."""
 
-from typing import Any
-
 import click
 
 from kfm_pipelines.console.output import console, format_count, json_option, respond
 from kfm_pipelines.console.session import open_services
-from kfm_pipelines.operations.retention.gc import Garbage, SweepResult, find_garbage, sweep
+from kfm_pipelines.operations.retention.gc import Garbage, find_garbage, sweep
 
 
 @click.command()
@@ -21,28 +19,18 @@ def gc(dry_run: bool, as_json: bool) -> None:
     with open_services() as services:
         found = find_garbage(services)
         outcome = found if dry_run else sweep(services, found)
-    respond(_outcome_document(outcome), lambda: _display_outcome(outcome), as_json=as_json)
-    if outcome.refused:
-        raise click.exceptions.Exit(1)
+    parts = ("objects", "folders", "left", "refused")
+    document = {"dry_run": dry_run, **{name: getattr(outcome, name) for name in parts}}
+    respond(document, lambda: _display_outcome(outcome, dry_run), as_json=as_json, ok=not outcome.refused)
 
 
-def _outcome_document(outcome: Garbage | SweepResult) -> dict[str, Any]:
-    return {
-        "dry_run": isinstance(outcome, Garbage),
-        "objects": list(outcome.objects),
-        "folders": list(outcome.folders),
-        "left": outcome.left if isinstance(outcome, SweepResult) else None,
-        "refused": outcome.refused,
-    }
-
-
-def _display_outcome(outcome: Garbage | SweepResult) -> None:
+def _display_outcome(outcome: Garbage, dry_run: bool) -> None:
     for path in (*outcome.folders, *outcome.objects):
         console.print(path)
-    verb = "would be removed" if isinstance(outcome, Garbage) else "removed"
+    verb = "would be removed" if dry_run else "removed"
     objects, folders = format_count(len(outcome.objects), "object"), format_count(len(outcome.folders), "work folder")
     console.print(f"{objects} and {folders} {verb}")
     if outcome.refused:
         console.print(f"no object was removed: {outcome.refused}")
-    if isinstance(outcome, SweepResult) and outcome.left:
+    if outcome.left:
         console.print(f"objects are left ({outcome.left}) because publications kept running; try again later")

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from kfm_pipelines.catalog.documents import read_item
@@ -33,23 +33,16 @@ _OBJECT = re.compile(rb"objects/sha256/[0-9a-f]{2}/([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What was found. Objects are checked again before they are removed."""
+    """What was found, or after a sweep, removed. Objects are checked again before they are removed."""
 
     objects: tuple[str, ...]
     folders: tuple[str, ...]
     refused: str | None  # why no object may be removed
     since: datetime  # releases staged later are checked again
+    left: int | None = None  # after a sweep: objects not checked again because publications kept running
 
 
-@dataclass(frozen=True, slots=True)
-class SweepResult:
-    objects: tuple[str, ...]
-    folders: tuple[str, ...]
-    left: int  # objects that could not be checked again because publications kept running
-    refused: str | None
-
-
-def collect_garbage(services: Services) -> SweepResult:
+def collect_garbage(services: Services) -> Garbage:
     return sweep(services, find_garbage(services))
 
 
@@ -65,7 +58,7 @@ def find_garbage(services: Services) -> Garbage:
     return Garbage(objects, folders, None, since)
 
 
-def sweep(services: Services, garbage: Garbage) -> SweepResult:
+def sweep(services: Services, garbage: Garbage) -> Garbage:
     # Finished transactions do not start again, so this needs no lock.
     for folder in garbage.folders:
         services.store.remove(folder)
@@ -78,7 +71,7 @@ def sweep(services: Services, garbage: Garbage) -> SweepResult:
         removed += gone or []
         if waiting:
             time.sleep(PAUSE_SECONDS)
-    return SweepResult(tuple(removed), garbage.folders, len(waiting), garbage.refused)
+    return replace(garbage, objects=tuple(removed), left=len(waiting))
 
 
 def _sweep_batch(services: Services, waiting: deque[str], since: datetime) -> list[str] | None:

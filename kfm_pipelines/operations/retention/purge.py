@@ -1,8 +1,4 @@
-"""The purge deletes what has been kept long enough and nothing depends on.
-
-The current event of each object stays for ever, since its key is computed from it; so does every removal, the write of
-a version as long as S3 has it, and a replaced event that may still turn out late.
-"""
+"""The purge deletes what has been kept long enough; current events, removals and uncertain ones stay."""
 
 from dataclasses import dataclass
 

@@ -58,8 +58,7 @@ def delete_old_payloads(database: Database, *, kept: int) -> int:
 
 
 def delete_old_findings(database: Database, *, days: int, limit: int) -> int:
-    """Deletes old findings, oldest first. A key with errors keeps the findings of scans, because a scan does not record
-    the same findings again."""
+    """Keeps scan findings of keys with errors, because a scan does not record them again."""
     return database.execute(
         """
         DELETE FROM kfm.qa_findings WHERE id IN (
@@ -73,8 +72,7 @@ def delete_old_findings(database: Database, *, days: int, limit: int) -> int:
 
 
 def expired_verdicts(database: Database, *, days: int, limit: int) -> list[ExpiredVerdict]:
-    """Returns old verdicts, oldest first, from where the last purge ended. Verdicts of the same instant are never
-    split, so that the next purge can start after it."""
+    """Starts where the last purge ended. Verdicts of the same instant are never split."""
     rows = database.fetch(
         """
         SELECT k.dataset, v.key, v.txn, v.at FROM kfm.verdicts v JOIN kfm.keys k ON k.key = v.key

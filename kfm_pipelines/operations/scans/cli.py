@@ -6,9 +6,8 @@ from uuid import uuid4
 
 import click
 
-from kfm_pipelines.console.findings import display_finding
-from kfm_pipelines.console.options import StorableText
-from kfm_pipelines.console.output import console, format_time, json_option, progress, respond
+from kfm_pipelines.console.options import StorableText, default_option
+from kfm_pipelines.console.output import console, display_finding, format_time, json_option, progress, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.events import CanonicalKey
@@ -32,11 +31,10 @@ def qa() -> None:
 @click.argument("dataset", required=False, type=StorableText())
 @click.option("--deep", is_flag=True, help="Run the Great Expectations suites and write Data Docs.")
 @click.option("--full", is_flag=True, help="Treat every published key as new since the last scan.")
-@click.option(
+@default_option(
     "--keys",
     type=click.IntRange(1),
     default=MAX_KEYS_PER_SCAN,
-    show_default=True,
     help="Maximum keys per dataset: new ones, then the longest unscanned.",
 )
 @json_option
@@ -53,9 +51,8 @@ def scan(dataset: str | None, deep: bool, full: bool, keys: int, as_json: bool) 
         limit = None if deep else keys
         results = [_run_scan(services, one, run_id, full=full, limit=limit, quiet=as_json) for one in chosen]
     document = {"run": run_id, "datasets": [_result_document(one) for one in results]}
-    respond(document, lambda: _display_results(results), as_json=as_json)
-    if any(one.errors for one in results):
-        raise click.exceptions.Exit(1)
+    failed = any(one.errors for one in results)
+    respond(document, lambda: _display_results(results), as_json=as_json, ok=not failed)
 
 
 @qa.command()
@@ -63,12 +60,8 @@ def scan(dataset: str | None, deep: bool, full: bool, keys: int, as_json: bool) 
 @click.option("--key", type=StorableText(), help="Only this key.")
 @click.option("--run", "run_id", type=StorableText(), help="Only this run.")
 @click.option("--severity", type=click.Choice(["info", "warn", "error"]), help="Only this severity.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 10_000),
-    default=DEFAULT_FINDINGS_LIMIT,
-    show_default=True,
-    help="Maximum number, newest first.",
+@default_option(
+    "--limit", type=click.IntRange(1, 10_000), default=DEFAULT_FINDINGS_LIMIT, help="Maximum number, newest first."
 )
 @json_option
 def findings(

@@ -1,8 +1,4 @@
-"""Data Docs: pages that Great Expectations builds from its results, kept in the store.
-
-A page shows whatever is in a result. So only results about published data come here, and where a policy masks, only
-those without values: how many were unexpected, never which.
-"""
+"""Data Docs about published data, kept in the store. Where a policy masks, they have no values."""
 
 import tempfile
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""The extent scan: does each collection state where and when its Items are? Reads the Items, not the database.
-
-A collection that is wrong is rewritten from the revisions, as every publication does. A difference between revisions
-and Items is reported; the nightly scan finds which is right. An unreadable Item is reported and left out.
-"""
+"""The extent scan: does each collection state where and when its Items are? If not, it is rewritten."""
 
 import json
 from collections.abc import Mapping
@@ -73,7 +69,12 @@ def _compare_extents(services: Services, dataset: Dataset, previous: ItemsByPath
     collection = read_item(read_if_exists(services.store, layout.collection())).get("extent")
     database = extent_of(dataset, list(recorded.values())) if recorded else None
     measured = {"collection": collection, "database": database}
-    drift = [_drift_finding(subject, true, extent) for subject, extent in measured.items() if extent != true]
+    expected = f"the extent of the Items, {_format_extent(true)}"
+    drift = [
+        Finding(DRIFT, Severity.WARN, subject, expected, _format_extent(extent))
+        for subject, extent in measured.items()
+        if extent != true
+    ]
     return items, [*unreadable, *drift]
 
 
@@ -105,11 +106,6 @@ def _parse_time(text: str) -> datetime:
     if time.tzinfo is None:
         raise ValueError("a time without a zone cannot be compared")
     return time
-
-
-def _drift_finding(subject: str, true: object, measured: object) -> Finding:
-    expected = f"the extent of the Items, {_format_extent(true)}"
-    return Finding(DRIFT, Severity.WARN, subject, expected, _format_extent(measured))
 
 
 def _format_extent(extent: object) -> str:

@@ -1,8 +1,4 @@
-"""The nightly scan: is every published key unchanged, and would it still pass its gates?
-
-It records what it finds and changes nothing that is published. Findings that the last scan recorded as well count
-again, but are not recorded again.
-"""
+"""The nightly scan: is every published key unchanged, and would it still pass its gates? Changes nothing."""
 
 import hashlib
 import json
@@ -45,8 +41,7 @@ def nightly_scan(
     limit: int = MAX_KEYS_PER_SCAN,
     on_progress: ProgressCallback = lambda _: None,
 ) -> ScanResult:
-    """Scans up to `limit` keys: those published since their last scan, then the longest unscanned. With `full`, all
-    count as published since."""
+    """Scans keys published since their last scan, or with `full` all, then the longest unscanned."""
     with tables.scan_lock(services.database, ScanKind.NIGHTLY, dataset.dataset) as started_at:
         if started_at is None:
             return already_running(dataset.dataset, ScanKind.NIGHTLY)
@@ -70,8 +65,7 @@ def nightly_scan(
 
 
 def scan_key(services: Services, dataset: Dataset, run_id: str, key: str) -> Sequence[Verdict] | None:
-    """Judges what is published of a key and records the findings. Returns None when the key is being published, which
-    postpones it. A key that fails is judged twice: it may have been published while it was read."""
+    """Returns None for a key being published. A failing one is judged twice: it may just have been published."""
     revision = current_revision(services.database, key)
     verdicts = _judge_revision(services, dataset, revision) if revision else ()
     if not all(verdict.passed for verdict in verdicts):
@@ -106,8 +100,7 @@ def _judge_revision(services: Services, dataset: Dataset, revision: Revision) ->
 
 
 def _judge_table(services: Services, dataset: Dataset, subject: PublishedSubject) -> tuple[Verdict, ...]:
-    """A gate that fails to judge counts as red, so that the other keys are still scanned. Great Expectations suites run
-    in the weekly scan."""
+    """A gate that fails counts as red, so that other keys are still scanned. Suites run in the weekly scan."""
     key = subject.recorded.key
     try:
         judged = _table_subject(services, dataset, subject)

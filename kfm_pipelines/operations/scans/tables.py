@@ -11,10 +11,7 @@ from kfm_pipelines.state.database import Connection, Database, jsonb
 
 @contextmanager
 def scan_lock(database: Database, kind: ScanKind, dataset: str) -> Iterator[datetime | None]:
-    """Yields when this scan began, or None when another of its kind is running.
-
-    The lock belongs to the connection: a transaction would be ended for being idle. It is released with the process.
-    """
+    """Yields None when another runs. The lock is the connection's: an idle transaction would be ended."""
     parameters = {"lock": f"kfm scan {kind} {dataset}"}
     with database.transaction() as connection:
         [row] = connection.execute(
@@ -29,9 +26,7 @@ def scan_lock(database: Database, kind: ScanKind, dataset: str) -> Iterator[date
 
 
 def select_due_keys(database: Database, dataset: str, *, full: bool, limit: int) -> tuple[list[str], int]:
-    """Returns the keys to scan now, and how many more are due: keys published since their last scan or with errors
-    in it, with `full` all. Fills up to the limit with other keys, because bytes can change without a publication. The
-    longest unscanned come first, so that a bounded scan continues where the last one ended."""
+    """Returns due keys, then the longest unscanned, because bytes can change; and how many more are due."""
     rows = database.fetch(
         """
         SELECT key, count(*) FILTER (WHERE due) OVER () AS due
@@ -81,13 +76,9 @@ def record_scan(
         VALUES (%(run_id)s, %(kind)s, %(dataset)s, %(started_at)s, %(keys)s, %(errors)s, %(warnings)s, %(detail)s)
         """,
         {
+            **{name: getattr(result, name) for name in ("kind", "dataset", "keys", "errors", "warnings")},
             "run_id": run_id,
-            "kind": result.kind,
-            "dataset": result.dataset,
             "started_at": started_at,
-            "keys": result.keys,
-            "errors": result.errors,
-            "warnings": result.warnings,
             "detail": jsonb({**left, **detail}),
         },
     )

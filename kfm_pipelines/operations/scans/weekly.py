@@ -1,8 +1,4 @@
-"""The weekly deep scan: Great Expectations suites over many published keys at once, with Data Docs.
-
-A suite may expect things that no single key can show. The scan takes the newest keys up to a number of days and rows.
-It leaves out keys published under other rules, and reports and leaves out keys changed in the store.
-"""
+"""The weekly deep scan: suites over the newest published keys at once, for what no single key can show."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,7 @@ from typing import Any
 import click
 
 from kfm_pipelines.aws.queue import Queue
-from kfm_pipelines.console.findings import display_findings
-from kfm_pipelines.console.output import console, format_time, json_option, print_table, respond
+from kfm_pipelines.console.output import console, display_findings, format_time, json_option, print_table, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import KeyInvalid
 from kfm_pipelines.events import CanonicalKey

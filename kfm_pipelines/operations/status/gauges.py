@@ -4,11 +4,10 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from kfm_pipelines.errors import KfmError
-from kfm_pipelines.operations.status import indicators
-from kfm_pipelines.operations.status.objectives import Objectives, lag_target, load_objectives
+from kfm_pipelines.operations.status import tables
+from kfm_pipelines.operations.status.objectives import lag_target, load_objectives
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
-from kfm_pipelines.state.database import Database
 from kfm_pipelines.telemetry.metrics.instruments import Instruments
 from kfm_pipelines.telemetry.process import best_effort
 from kfm_pipelines.watermarks import late_lane
@@ -22,8 +21,7 @@ DOUBLE_APPLY_WINDOW = timedelta(days=1)
 
 
 def emit_gauges(services: Services, *, at_once: bool = False) -> list[str]:
-    """Emits the gauges at most every 15 seconds and flushes all telemetry. Returns a sentence for each part that could
-    not be read. Called repeatedly by long-lived processes."""
+    """Emits at most every 15 seconds. Returns a sentence for each part that could not be read."""
     problems: list[str] = []
     with best_effort(services.telemetry, "how things stand", "metric"):
         now, taken = time.monotonic(), services.cache.get(LAST_EMITTED)
@@ -71,19 +69,24 @@ def _emit_database_gauges(services: Services, metrics: Instruments) -> None:
     database, now = services.database, datetime.now(UTC)
     _emit_dead_letter_gauges(services, metrics)
     _emit_dataset_gauges(services, metrics, now)
-    doubled = indicators.double_applies(database, DOUBLE_APPLY_WINDOW)
+    doubled = tables.double_applies(database, DOUBLE_APPLY_WINDOW)
     for name in services.datasets:
         metrics.set("double_applies", doubled.get(name, 0), dataset=name)
-    values = indicators.latency_quantiles(database, LATENCY_WINDOW, list(QUANTILES.values()))
+    values = tables.latency_quantiles(database, LATENCY_WINDOW, list(QUANTILES.values()))
     for label, seconds in zip(QUANTILES, values, strict=False):
         metrics.set("latency_quantile_seconds", seconds, quantile=label)
-    _emit_burn_rates(database, metrics, load_objectives(services.settings.resources))
+    objectives = load_objectives(services.settings.resources)
+    for window in objectives.windows:
+        settled = tables.count_settled(database, window.length, objectives.latency_seconds)
+        for slo, bad, total in (("success", settled.failed, settled.keys), ("latency", settled.slow, settled.events)):
+            rate = objectives.objectives[slo].burn_rate(bad, total)
+            metrics.set("error_budget_burn_rate", rate, slo=slo, window=window.label)
     metrics.set("telemetry_timestamp_seconds", now.timestamp())
 
 
 def _emit_dead_letter_gauges(services: Services, metrics: Instruments) -> None:
     """Counts letters by the queue of their message; letters of keys count for the ordinary queue."""
-    waiting = indicators.letters_by_queue(services.database)
+    waiting = tables.letters_by_queue(services.database)
     of_keys = waiting.pop(None, 0)
     for intake in services.intakes:
         name = intake.queue.name
@@ -94,7 +97,7 @@ def _emit_dead_letter_gauges(services: Services, metrics: Instruments) -> None:
 def _emit_dataset_gauges(services: Services, metrics: Instruments, now: datetime) -> None:
     marks, held = read_watermarks(services.database), late_lane.count_held_by_dataset(services.database)
     killed = kill_switch.killed_datasets(services.database)
-    published = indicators.last_published(services.database, services.datasets)
+    published = tables.last_published(services.database, services.datasets)
     for name, dataset in services.datasets.items():
         if name in marks:
             metrics.set("watermark_event_time_seconds", marks[name].timestamp(), stream=name)
@@ -107,11 +110,3 @@ def _emit_dataset_gauges(services: Services, metrics: Instruments, now: datetime
             metrics.set("published_timestamp_seconds", published[name].timestamp(), dataset=name)
         metrics.set("late_held_events", held.get(name, 0), dataset=name)
         metrics.set("killed_timestamp_seconds", killed[name].at.timestamp() if name in killed else 0, dataset=name)
-
-
-def _emit_burn_rates(database: Database, metrics: Instruments, objectives: Objectives) -> None:
-    for window in objectives.windows:
-        settled = indicators.count_settled(database, window.length, objectives.latency_seconds)
-        for slo, bad, total in (("success", settled.failed, settled.keys), ("latency", settled.slow, settled.events)):
-            rate = objectives.objectives[slo].burn_rate(bad, total)
-            metrics.set("error_budget_burn_rate", rate, slo=slo, window=window.label)

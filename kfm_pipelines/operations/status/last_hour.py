@@ -14,7 +14,6 @@ _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def last_hour(folder: Path, now: datetime) -> dict[str, Any]:
-    """Returns counts over the hour, and the latest values of gauges."""
     totals = read_totals(folder, now - timedelta(minutes=MINUTES))
     return {
         "minutes": MINUTES,

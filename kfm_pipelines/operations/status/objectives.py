@@ -113,8 +113,7 @@ def load_objectives(resources: Path) -> Objectives:
 
 
 def lag_target(dataset: Dataset) -> timedelta | None:
-    """How far the watermark may lag: allowed disorder, the open window, and the time to publish. None without a
-    freshness objective."""
+    """Returns allowed disorder, open window and time to publish; None without a freshness objective."""
     if dataset.slo.freshness is None:
         return None
     window = timedelta(hours=_MAX_WINDOW_HOURS[dataset.key.window])
@@ -130,6 +129,5 @@ def _burn_alert(settings: _BurnAlertSettings) -> BurnAlert:
 
 
 def format_prometheus_duration(length: timedelta) -> str:
-    """Formats a duration for Prometheus in the largest unit that divides it."""
     unit, one = next((unit, one) for unit, one in _UNITS.items() if not length % one)
     return f"{length // one}{unit}"

@@ -67,9 +67,7 @@ def verify(key: str | None, everything: bool, store_url: str | None, public_key:
             report = _Report(verify_all(store, trust, lambda done, total: on_progress(done)))
     keys = [{"key": key_id, "origin": trust.origins[key_id].value} for key_id in sorted(trust.used)]
     document = {"store": store.url, **report.document(whole=key is not None), "keys": keys}
-    respond(document, lambda: _display(report, trust, whole=key is not None), as_json=as_json)
-    if report.failed:
-        raise click.exceptions.Exit(1)
+    respond(document, lambda: report.display(trust, whole=key is not None), as_json=as_json, ok=not report.failed)
 
 
 class _Report:
@@ -104,7 +102,7 @@ class _Report:
             **({"checks": [asdict(check) for check in self.checks]} if whole else {}),
         }
 
-    def display(self, *, whole: bool) -> None:
+    def display(self, trust: TrustRoot, *, whole: bool) -> None:
         if whole:
             rows = [(c.what, "ok" if c.ok else "FAILED", c.file, truncate_line(c.found, 300)) for c in self.checks]
             print_table(("checked", "", "file", "found"), rows)
@@ -117,6 +115,14 @@ class _Report:
         keys = sum(subject != CATALOG for subject in self.subjects)
         wrong = f"{len(self.failed)} failed" if self.failed else "all ok"
         console.print(f"{keys} {'key' if keys == 1 else 'keys'}, {self.counts.total()} checks, {wrong}", style="bold")
+        for key_id in sorted(trust.used):
+            console.print(f"signed with key {key_id[:16]}…, {trust.origins[key_id]}")
+        if not trust.used:
+            console.print("no signature could be checked")
+        elif not trust.proves_origin:
+            console.print(
+                "A key from the store proves that the files belong together, not who made them: give --public-key"
+            )
 
 
 def _format_check(check: Check) -> str:
@@ -129,15 +135,3 @@ def _load_settings(store_url: str | None, public_key: Path | None) -> ReaderSett
         store_url = Path(store_url).absolute().as_uri()
     settings = load_reader_settings({**os.environ, "KFM_STORE_URL": store_url} if store_url else None)
     return replace(settings, verify_key=public_key) if public_key else settings
-
-
-def _display(report: _Report, trust: TrustRoot, *, whole: bool) -> None:
-    report.display(whole=whole)
-    for key_id in sorted(trust.used):
-        console.print(f"signed with key {key_id[:16]}…, {trust.origins[key_id]}")
-    if not trust.used:
-        console.print("no signature could be checked")
-    elif not trust.proves_origin:
-        console.print(
-            "A key from the store proves that the files belong together, not who made them: give --public-key"
-        )

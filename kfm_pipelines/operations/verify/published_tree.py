@@ -59,7 +59,6 @@ class PublishedTree:
         return document
 
     def check_seal(self, path: str) -> Check:
-        """Checks that the document at this path is the one that was sealed."""
         if path not in self._seal_checks:
             try:
                 _, key = open_sealed(path, self.read(path), self.trust.keys)

@@ -19,7 +19,6 @@ MANIFEST_SCHEMA = "run-manifest-v1.schema.json"
 
 
 def read_statement(tree: PublishedTree, path: str) -> dict[str, Any]:
-    """Checks the signature of an attestation and returns its statement."""
     statement, key = open_attestation(path, tree.read(path), tree.trust.keys)
     tree.trust.used.add(key.key_id)
     return statement
@@ -36,7 +35,6 @@ def check_manifest_schema(path: str, manifest: Mapping[str, Any]) -> Iterator[Ch
 def check_manifest_agreement(
     path: str, manifest: Mapping[str, Any], statement: Mapping[str, Any], item: Mapping[str, Any]
 ) -> Iterator[Check]:
-    """Compares the manifest with its Item and with the attestation."""
     properties, asset = item["properties"], item["assets"]["data"]
     definition = statement["predicate"]["buildDefinition"]
     external, policy = definition["externalParameters"], definition["internalParameters"]["policy"]

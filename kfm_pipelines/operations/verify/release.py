@@ -103,7 +103,6 @@ def _check_location(release: PublishedRelease) -> Iterator[Check]:
 
 
 def _check_seals(release: PublishedRelease) -> Iterator[Check]:
-    """Checks the seal of every catalog document that the Item links."""
     for rel, path in release.tree.links(release.path, release.item):
         if rel in CATALOG_LINKS:
             yield release.tree.check_seal(path)

@@ -1,7 +1,4 @@
-"""The history of a key: its revisions follow each other without gaps, and the last one is current.
-
-Each revision has its own signature, so an old one that is put back is genuine; its neighbours give it away.
-"""
+"""The history of a key. An old revision that is put back is genuine, but its neighbours give it away."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -65,7 +62,6 @@ def _describe_missing(missing: Sequence[int]) -> str:
 
 
 def _describe_inconsistency(number: int, document: dict[str, Any], existing: Sequence[int]) -> str:
-    """Returns what is wrong with this revision, or an empty text."""
     before = next((one for one, this in pairwise(existing) if this == number), None)
     after = next((one for this, one in pairwise(existing) if this == number), None)
     properties = document["properties"]

@@ -6,7 +6,7 @@ from contextlib import suppress
 from kfm_pipelines.catalog.trust.trust_root import TrustRoot
 from kfm_pipelines.errors import KfmError, ObjectMissing
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.operations.verify.files import check_files
+from kfm_pipelines.operations.verify.files import check_files, check_histories, check_totals
 from kfm_pipelines.operations.verify.published_tree import PublishedTree, check_links
 from kfm_pipelines.operations.verify.release import PublishedRelease, check_stac, verify_release
 from kfm_pipelines.operations.verify.result import (
@@ -17,13 +17,11 @@ from kfm_pipelines.operations.verify.result import (
     run_check,
 )
 from kfm_pipelines.operations.verify.revisions import GATES_GREEN, check_reports, check_revisions
-from kfm_pipelines.operations.verify.totals import check_histories, check_totals
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.layout import CATALOG, ROOT_CATALOG, is_item
 
 
 def verify_key(store: Store, trust: TrustRoot, key: str) -> VerificationResult:
-    """Verifies the key's current revision and its history."""
     CanonicalKey.parse(key)
     tree = PublishedTree(store, trust)
     linked = [path.split("/") for path in _linked_paths(tree, ROOT_CATALOG, ("child",))]

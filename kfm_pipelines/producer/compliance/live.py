@@ -1,7 +1,4 @@
-"""Checks against a real FIFO queue: what SQS delivers, and what it drops within five minutes.
-
-Use a dedicated, empty queue: the checks receive and delete whatever is on it.
-"""
+"""Checks against a real FIFO queue, which must be empty: they receive and delete whatever is on it."""
 
 from dataclasses import dataclass, field, replace
 from functools import partial, update_wrapper
@@ -28,7 +25,10 @@ class LiveQueue:
 
     def count_delivered(self, *messages: Outgoing) -> int:
         """Sends the messages and counts how many of them are delivered."""
-        self._require_deduplication()
+        with translate_aws_errors(f"reading the settings of {self.url}"):
+            settings = sqs_client().get_queue_attributes(QueueUrl=self.url, AttributeNames=["All"])["Attributes"]
+        if settings.get("ContentBasedDeduplication") != "true":
+            raise SettingsInvalid(f"{self.url} must be a FIFO queue with ContentBasedDeduplication")
         for message in messages:
             with translate_aws_errors(f"sending to {self.url}"):
                 sqs_client().send_message(
@@ -52,12 +52,6 @@ class LiveQueue:
                     sqs_client().delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
             if not response.get("Messages"):
                 return bodies
-
-    def _require_deduplication(self) -> None:
-        with translate_aws_errors(f"reading the settings of {self.url}"):
-            settings = sqs_client().get_queue_attributes(QueueUrl=self.url, AttributeNames=["All"])["Attributes"]
-        if settings.get("ContentBasedDeduplication") != "true":
-            raise SettingsInvalid(f"{self.url} must be a FIFO queue with ContentBasedDeduplication")
 
 
 def replay_is_delivered_once(produce: Produce, queue: LiveQueue) -> None:

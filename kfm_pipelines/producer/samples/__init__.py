@@ -1,7 +1,4 @@
-"""Invented sample objects, one module per dataset: the same bytes on every machine and in every run.
-
-No real readings belong here, and above all no real sensitive place.
-"""
+"""Invented sample objects, the same bytes everywhere. No real readings, and no real sensitive place."""
 
 from collections.abc import Mapping
 

@@ -1,8 +1,4 @@
-"""Heritage sites: a synthetic register. No site in it exists, and every name shows that.
-
-Sites lie in clusters around invented centres. Some clusters are small so that masking has something to suppress. Every
-month two sites are added and two removed.
-"""
+"""Heritage sites: a synthetic register of clusters, some small, so that masking suppresses something."""
 
 import random
 from calendar import monthrange

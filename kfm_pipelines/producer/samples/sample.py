@@ -21,8 +21,7 @@ class SampleMaker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The samples of one dataset. `windows` returns the starts of consecutive windows, from the one that contains an
-    instant."""
+    """`windows` returns the starts of consecutive windows, from the one that contains an instant."""
 
     make: SampleMaker
     windows: Callable[[datetime, int], tuple[datetime, ...]]

@@ -72,8 +72,7 @@ def _areas(seed: int) -> list[Area]:
 
 
 def _shares(area: Area, day: date, seed: int) -> list[DroughtShare]:
-    """Up to three adjacent classes; the rest of the area is in none. A single class may cover slightly more than 100 %,
-    as in the real files."""
+    """Up to three adjacent classes, perhaps not the whole area; one alone may exceed 100 %, as in real files."""
     chance = seeded_random("tribal-areas", seed, area.gnis, area.lsad, day.isoformat())
     first, count = chance.randrange(len(DROUGHT_CLASSES)), chance.randint(0, 3)
     classes = DROUGHT_CLASSES[first : first + count]

@@ -52,7 +52,6 @@ class CorrelationFields(TypedDict, total=False):
 
 
 def log_context(**fields: Unpack[CorrelationFields]) -> AbstractContextManager[None]:
-    """Binds these fields to everything logged inside."""
     from structlog.contextvars import bound_contextvars
 
     return bound_contextvars(**{name: value for name, value in fields.items() if value is not None})

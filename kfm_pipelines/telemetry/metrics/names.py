@@ -1,7 +1,4 @@
-"""Every metric: its name, kind, labels and description. Undeclared metrics cannot be emitted.
-
-No label holds a key, an object or a message id: every value is a series of its own, and keys are without end.
-"""
+"""Every metric. No label holds a key, an object or a message id, because every value is a series."""
 
 from dataclasses import dataclass, field
 from typing import Literal

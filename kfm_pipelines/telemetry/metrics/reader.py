@@ -1,7 +1,4 @@
-"""Reads the metrics file: everything, what is new since the last time, or only the last minutes.
-
-The lines of all processes are added up: counters and histograms add, and the latest value of a gauge counts.
-"""
+"""Reads the metrics file. Lines of all processes add up; of a gauge the latest value counts."""
 
 import contextlib
 import json
@@ -66,16 +63,13 @@ class Totals:
     unreadable: int = 0  # lines and data points that could not be read
 
     def counter(self, name: str, **labels: str) -> float:
-        """Returns the sum of all series with these labels."""
         return float(sum(_matching(name, self.counters[name], labels)))
 
     def gauge(self, name: str, **labels: str) -> float | None:
-        """Returns the latest value of all series with these labels."""
         values: list[tuple[int, float]] = list(_matching(name, self.gauges[name], labels))
         return max(values)[1] if values else None
 
     def histogram(self, name: str, **labels: str) -> Distribution:
-        """Returns all series with these labels as one distribution."""
         merged = _empty_distribution(BY_NAME[name])
         for one in _matching(name, self.histograms[name], labels):
             merged.add(one.counts, one.total)

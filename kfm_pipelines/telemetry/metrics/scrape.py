@@ -20,8 +20,8 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.telemetry.metrics.names import METRICS, Metric
-from kfm_pipelines.telemetry.metrics.reader import Distribution, MetricsFollower, Totals
+from kfm_pipelines.telemetry.metrics.names import METRICS
+from kfm_pipelines.telemetry.metrics.reader import Distribution, MetricsFollower
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 9464
@@ -57,20 +57,16 @@ class Exposition(Collector):
     def collect(self) -> Iterator[Family]:
         totals = self._follower.totals()
         for metric in METRICS:
-            yield _family(metric, totals)
-
-
-def _family(metric: Metric, totals: Totals) -> Family:
-    is_typed = metric.kind != "counter" or metric.prometheus.endswith("_total")
-    create: Any = _FAMILIES[metric.kind] if is_typed else UnknownMetricFamily
-    family = create(metric.prometheus, metric.description, labels=metric.labels)
-    for labels, value in totals.series(metric.name):
-        if isinstance(value, Distribution):
-            bounds = [*(str(float(bound)) for bound in value.bounds), "+Inf"]
-            family.add_metric(labels, list(zip(bounds, accumulate(value.counts), strict=True)), value.total)
-        else:
-            family.add_metric(labels, value)
-    return cast(Family, family)
+            is_typed = metric.kind != "counter" or metric.prometheus.endswith("_total")
+            create: Any = _FAMILIES[metric.kind] if is_typed else UnknownMetricFamily
+            family = create(metric.prometheus, metric.description, labels=metric.labels)
+            for labels, value in totals.series(metric.name):
+                if isinstance(value, Distribution):
+                    bounds = [*(str(float(bound)) for bound in value.bounds), "+Inf"]
+                    family.add_metric(labels, list(zip(bounds, accumulate(value.counts), strict=True)), value.total)
+                else:
+                    family.add_metric(labels, value)
+            yield cast(Family, family)
 
 
 class _Server(ThreadingWSGIServer):
@@ -89,8 +85,7 @@ class _Handler(WSGIRequestHandler):
 
 @contextlib.contextmanager
 def serve_metrics(folder: Path, port: int, *, or_any_free_port: bool = False) -> Iterator[str]:
-    """Serves GET /metrics on the loopback interface, each client in its own thread; yields the URL. Falls back to a
-    free port if asked to, and otherwise raises ServiceUnavailable when the port is taken."""
+    """Serves GET /metrics on the loopback interface and yields the URL."""
     application = _application(Exposition(folder))
     try:
         server = _listen(application, port)

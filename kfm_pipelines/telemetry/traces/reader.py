@@ -31,7 +31,6 @@ class RecordedSpan:
         return (self.ended - self.begun).total_seconds() * 1000
 
     def mentions(self, identifier: str) -> bool:
-        """Returns whether the span is about this key, event, run or replay."""
         values = (self.attributes.get(name) for name in IDENTIFIER_ATTRIBUTES)
         return any(identifier in value if isinstance(value, list) else identifier == value for value in values)
 

@@ -49,8 +49,7 @@ class TraceContext:
 
     @classmethod
     def of_event(cls, identity: str) -> "TraceContext":
-        """Returns the root span of an event's trace, which producer and consumer derive independently: S3 notifications
-        carry no context."""
+        """Returns the root span that producer and consumer derive alike: S3 notifications carry no context."""
         digest = hashlib.sha256(f"kfm-trace-1:{identity}".encode()).digest()
         return cls(int.from_bytes(digest[:16], "big") or 1, int.from_bytes(digest[16:24], "big") or 1)
 

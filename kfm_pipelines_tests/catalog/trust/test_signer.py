@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from kfm_pipelines.care.signatures import create_private_key
 from kfm_pipelines.catalog.trust.signer import FIELD, load_signer, open_sealed, read_public_keys, seal_document
 from kfm_pipelines.errors import IntegrityBroken, SettingsInvalid, SignatureRefused
-from kfm_pipelines.operations.doctor.environment import check_signing_key
+from kfm_pipelines.operations.doctor.diagnose import check_signing_key
 from kfm_pipelines.operations.doctor.finding import DoctorFinding
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import Settings, load_reader_settings, load_settings

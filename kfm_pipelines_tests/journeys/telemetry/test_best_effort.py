@@ -11,7 +11,7 @@ from kfm_pipelines.energy.emit import record_lost_costs
 from kfm_pipelines.energy.ledger import stage_totals
 from kfm_pipelines.energy.meter import Meter, Usage
 from kfm_pipelines.operations.dead_letters.collect import collect_dead_messages
-from kfm_pipelines.operations.status import indicators
+from kfm_pipelines.operations.status import tables
 from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
@@ -54,7 +54,7 @@ def test_gauges_that_cannot_be_read_lose_no_tick(site: Site, monkeypatch: pytest
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(indicators, "double_applies", broken)
+    monkeypatch.setattr(tables, "double_applies", broken)
     assert emit_gauges(site.services, at_once=True) == []
     assert totals(site.root).counter("telemetry_dropped_total", signal="metric") == 1
 
@@ -173,13 +173,13 @@ def test_indicators_use_an_index(untouched: Site, question: str) -> None:
 
     explaining: Any = Explaining()
     if question == "settled":
-        indicators.count_settled(explaining, timedelta(hours=1), 300)
+        tables.count_settled(explaining, timedelta(hours=1), 300)
     elif question == "latency":
-        indicators.latency_quantiles(explaining, timedelta(hours=1), [0.5])
+        tables.latency_quantiles(explaining, timedelta(hours=1), [0.5])
     elif question == "double":
-        indicators.double_applies(explaining, timedelta(days=1))
+        tables.double_applies(explaining, timedelta(days=1))
     else:
-        indicators.last_published(explaining, ["usgs/streamflow"])
+        tables.last_published(explaining, ["usgs/streamflow"])
     planned.close()
     plan = "\n".join(plans)
     assert "Index Cond: (" in plan

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kfm_pipelines.care import exempt
 from kfm_pipelines.care.governance import governance_of
+from kfm_pipelines.care.review import decide as exempt
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.operations.doctor import DoctorFinding, diagnose
 from kfm_pipelines.services import Services, set_up

@@ -9,12 +9,12 @@ from kfm_pipelines.aws.batches import Outgoing, RefusedMessage
 from kfm_pipelines.aws.queue import Queue
 from kfm_pipelines.errors import ProducerMistaken
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.operations.status import indicators
+from kfm_pipelines.operations.status import tables
 from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.producer.envelope import envelope
 from kfm_pipelines.producer.messages import s3_envelope
 from kfm_pipelines.producer.routes import sender_for_route
-from kfm_pipelines.producer.send import FifoProducer
+from kfm_pipelines.producer.upload import FifoProducer
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.telemetry.metrics.names import METRICS
@@ -93,8 +93,8 @@ def test_burn_rates_follow_failed_keys_and_slow_events(worked: Site) -> None:
 
 
 def test_past_failures_do_not_burn(worked: Site) -> None:
-    counted = indicators.count_settled(worked.services.database, timedelta(microseconds=1), 300)
-    assert counted == indicators.SettledCounts(0, 0, 0, 0)
+    counted = tables.count_settled(worked.services.database, timedelta(microseconds=1), 300)
+    assert counted == tables.SettledCounts(0, 0, 0, 0)
 
 
 def test_a_double_apply_is_counted(worked: Site) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm_pipelines.local.ports import free_port
+from kfm_pipelines.local.process import free_port
 from kfm_pipelines_tests.fixtures.sites.command import COMMAND, kfm
 from kfm_pipelines_tests.fixtures.sites.processes import eventually
 from kfm_pipelines_tests.fixtures.sites.scrape import scraped

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kfm_pipelines.care import exempt
+from kfm_pipelines.care.review import decide as exempt
 from kfm_pipelines.errors import KeyBusy, PolicyRefused
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch

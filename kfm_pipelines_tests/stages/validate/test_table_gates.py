@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from kfm_pipelines.care import exempt
+from kfm_pipelines.care.review import decide as exempt
 from kfm_pipelines.state.revisions import neighbour_rows
 from kfm_pipelines_tests.fixtures.care.register import KEY, sites, with_reviewer
 from kfm_pipelines_tests.fixtures.runs.batches import applied, publish_due

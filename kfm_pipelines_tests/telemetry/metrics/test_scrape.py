@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.local.ports import answers, free_port
+from kfm_pipelines.local.process import answers, free_port
 from kfm_pipelines.telemetry.metrics import scrape
 from kfm_pipelines.telemetry.metrics.instruments import MAX_SERIES
 from kfm_pipelines.telemetry.metrics.names import METRICS

@@ -73,8 +73,9 @@ def sample_rows(published: pa.Table, *, wording: str | None, rows: int = 20) -> 
     repeating = tuple(name for name in published.column_names if _is_only_wording(published, name, wording))
     kept = published.drop_columns(list(repeating)) if repeating else published
     cells = [[_as_text(value) for value in column.to_pylist()] for column in kept.slice(0, rows).columns]
+    numeric = (pa.types.is_integer, pa.types.is_floating)
     return ReleaseSample(
-        columns=tuple(SampleColumn(field.name, _is_number(field.type)) for field in kept.schema),
+        columns=tuple(SampleColumn(one.name, any(is_kind(one.type) for is_kind in numeric)) for one in kept.schema),
         rows=tuple(zip(*cells, strict=True)),
         rows_in_all=published.num_rows,
         only_wording=repeating,
@@ -86,10 +87,6 @@ def _is_only_wording(published: pa.Table, name: str, wording: str | None) -> boo
     if wording is None or published.num_rows == 0 or not pa.types.is_string(column.type):
         return False
     return pc.all(pc.fill_null(pc.equal(column, wording), fill_value=False)).as_py() is True
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _as_text(value: object) -> str:

@@ -34,7 +34,6 @@ class Difference:
 
 
 def statistic_differences(published: "pa.Table", candidate: "pa.Table") -> Iterator[Difference]:
-    """Yields the nonzero differences of shared columns."""
     for name in published.column_names:
         if name in candidate.column_names:
             before, after = _column_statistics(published.column(name)), _column_statistics(candidate.column(name))

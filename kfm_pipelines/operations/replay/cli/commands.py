@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfm_pipelines.console.options import Age, StorableText
+from kfm_pipelines.console.options import Age, StorableText, default_option
 from kfm_pipelines.console.output import console, json_option, progress, respond, stderr_console
 from kfm_pipelines.console.session import current_session, open_services
 from kfm_pipelines.declarations import Tolerance
@@ -66,7 +66,8 @@ def plan(
 ) -> None:  # fmt: skip
     """Plan a replay: its keys, the reasons, the cost and the configuration. Runs nothing."""
     mode: Mode = chosen.pop("mode") or ("upgrade" if register else "reproduce")
-    tolerance = _tolerance(chosen)
+    given = {name: value for name, value in chosen.items() if value is not None}
+    tolerance = Tolerance(**{"columns": "additive", **given}) if given else None
     if tolerance and mode == "reproduce":
         raise click.UsageError("a reproduction is byte for byte; tolerances are for --mode upgrade")
     request = ReplayRequest(dataset, start, end, mode, KeyFilter.parse(where), tolerance)
@@ -78,23 +79,16 @@ def plan(
 
 @replay.command()
 @options.replay_argument
-@click.option(
-    "--canary", default="3", show_default=True, type=KeyCount(), help="How many keys to try first, or what share: 5%."
-)
-@click.option("--batch", default=200, show_default=True, type=click.IntRange(1, 5000), help="Keys per batch.")
+@default_option("--canary", default="3", type=KeyCount(), help="How many keys to try first, or what share: 5%.")
+@default_option("--batch", default=200, type=click.IntRange(1, 5000), help="Keys per batch.")
 @click.option("--rate", type=NumberRange(0.01, 100_000), help="Maximum keys a minute.")
 @click.option("--time-box", type=Age(), help="Pause after this long: 90s, 15m, 2h.")
-@click.option(
-    "--max-attempts",
-    default=3,
-    show_default=True,
-    type=click.IntRange(1, 100),
-    help="Set a key aside after this many failures.",
+@default_option(
+    "--max-attempts", default=3, type=click.IntRange(1, 100), help="Set a key aside after this many failures."
 )
-@click.option(
+@default_option(
     "--quarantine-percent",
     default=10.0,
-    show_default=True,
     type=NumberRange(0, 100),
     help="Stop when more than this share of the tried keys is set aside.",
 )
@@ -164,7 +158,7 @@ def cancel(replay_id: str, by: str, as_json: bool) -> None:
 
 @replay.command()
 @click.argument("replay_id", metavar="[ID]", type=StorableText(), required=False)
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="How many to list.")
+@default_option("--limit", default=20, type=click.IntRange(1, 1000), help="How many to list.")
 @json_option
 def status(replay_id: str | None, limit: int, as_json: bool) -> None:
     """Show the progress of replay ID, or list the latest replays."""
@@ -175,11 +169,6 @@ def status(replay_id: str | None, limit: int, as_json: bool) -> None:
         latest = [read_replay_status(services, one.id) for one in replays.latest(services.database, limit)]
     document = {"replays": [one.as_document() for one in latest]}
     respond(document, lambda: display.display_list(latest), as_json=as_json)
-
-
-def _tolerance(options: dict[str, Any]) -> Tolerance | None:
-    given = {name: value for name, value in options.items() if value is not None}
-    return Tolerance(**{"columns": "additive", **given}) if given else None
 
 
 def _register_windows(services: Services, request: ReplayRequest, by: str) -> RegistrationResult:
@@ -267,14 +256,15 @@ def _handle_interrupt(services: Services, replay_id: str, by: str, *, here: bool
 
 
 def _display_result(services: Services, after: ReplayStatus, as_json: bool) -> None:
-    _display_status(services, after, as_json)
-    if after.replay.state == "stopped" or after.states.get("quarantined"):
-        raise click.exceptions.Exit(1)
+    _display_status(
+        services, after, as_json, ok=after.replay.state != "stopped" and not after.states.get("quarantined")
+    )
 
 
-def _display_status(services: Services, current: ReplayStatus, as_json: bool) -> None:
+def _display_status(services: Services, current: ReplayStatus, as_json: bool, *, ok: bool = True) -> None:
     details = read_replay_details(services, current.replay.id)
-    respond({**current.as_document(), **details}, lambda: display.display_status(current, details), as_json=as_json)
+    document = {**current.as_document(), **details}
+    respond(document, lambda: display.display_status(current, details), as_json=as_json, ok=ok)
 
 
 def _display_state(current: ReplayStatus, as_json: bool, hint: str) -> None:

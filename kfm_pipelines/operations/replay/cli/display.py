@@ -30,16 +30,13 @@ def plan_document(plan: Plan, registration: RegistrationResult | None) -> dict[s
         "estimate": plan.estimate.as_document(),
         "config_digest": plan.config_digest,
         "config": dict(plan.config),
-        "registered": _registration_document(registration) if registration else None,
-    }
-
-
-def _registration_document(registration: RegistrationResult) -> dict[str, int]:
-    return {
-        "objects": registration.objects,
-        "events": registration.events,
-        "windows": len(registration.keys),
-        "new_keys": registration.new_keys,
+        "registered": registration
+        and {
+            "objects": registration.objects,
+            "events": registration.events,
+            "windows": len(registration.keys),
+            "new_keys": registration.new_keys,
+        },
     }
 
 
@@ -120,7 +117,6 @@ def _format_comparison(report: dict[str, Any]) -> str:
 
 
 def _format_energy(spent: Sequence[dict[str, Any]]) -> str:
-    """Formats each estimation method separately."""
     parts = [
         f"{one['method']} energy {_format_amount(one['watt_seconds'], 'Ws')}, emissions "
         f"{_format_amount(one['carbon_grams'], 'g CO2e')}"

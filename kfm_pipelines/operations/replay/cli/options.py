@@ -9,15 +9,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from kfm_pipelines.console.options import StorableText, user_name
+from kfm_pipelines.console.options import StorableText, name_option
 
-by_option = click.option(
-    "--by",
-    type=StorableText(),
-    default=user_name("--by"),
-    show_default="your user name",
-    help="Your name for the replay's log.",
-)
+by_option = name_option("Your name for the replay's log.")
 here_option = click.option("--here", is_flag=True, help="Run it in this process, without a daemon.")
 replay_argument = click.argument("replay_id", metavar="ID", type=StorableText())
 
@@ -71,7 +65,6 @@ def refuse_new_terms(replay_id: str, names: Sequence[str]) -> None:
 
 
 def resolve_key_count(count: str, total: int) -> int:
-    """Returns the number of keys, at least 1 for a share."""
     if count.endswith("%"):
         return max(1, math.ceil(float(count[:-1]) * total / 100))
     return int(count)
