@@ -1,6 +1,7 @@
 """Makes text from elsewhere safe to print, log, quote and store."""
 
 import re
+from datetime import UTC, datetime
 
 WITHHELD = "(withheld)"
 MAX_QUOTED_LENGTH = 80
@@ -43,3 +44,33 @@ def truncate_line(text: str, max_length: int) -> str:
     """Returns printable text of at most `max_length` for a log line, a table cell or a message attribute."""
     line = make_printable(text)
     return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
+
+
+_RFC_3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"[Tt](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,30})?"
+    r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+)
+_LOCAL = re.compile(r"[0-9-]{10}[Tt][0-9:]{8}(?:\.[0-9]{1,30})?")
+
+
+def read_timestamp(text: str) -> datetime:
+    """Returns the instant in UTC, to the microsecond. Raises ValueError when the text is not one."""
+    if not _RFC_3339.fullmatch(text):
+        raise ValueError(f"{quote_value(text)} is not an RFC 3339 timestamp with an offset, like 2025-12-04T03:14:15Z")
+    try:
+        return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{quote_value(text)} is not a valid time: {error}") from None
+
+
+def read_utc(text: str) -> datetime:
+    """Like `read_timestamp`, for feeds that leave out the offset and mean UTC."""
+    return read_timestamp(f"{text}Z" if _LOCAL.fullmatch(text) else text)
+
+
+def write_timestamp(instant: datetime) -> str:
+    """Formats the instant like S3: UTC, milliseconds, Z."""
+    if instant.tzinfo is None:
+        raise ValueError(f"{instant.isoformat()} has no offset")
+    return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -249,7 +249,7 @@ def plan_due_runs(
 def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, keys: Sequence[str]) -> Mapping[str, int]:
     """Makes every key a partition; new ones sorted and in one statement, so that they are contiguous. Returns the place
     of each among all partitions."""
-    from kfm_pipelines.orchestration.event_log import partition_places  # imports Alembic, which definitions do not need
+    from kfm_pipelines.orchestration.instance import partition_places  # imports Alembic, which definitions do not need
 
     name = group_of(dataset)
     places = partition_places(instance, name, keys)

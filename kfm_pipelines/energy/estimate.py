@@ -13,7 +13,7 @@ from kfm_pipelines.declarations.dataset import format_validation_error, read_yam
 from kfm_pipelines.energy.meter import GIGABYTE, Usage
 from kfm_pipelines.errors import DeclarationInvalid, KfmError
 from kfm_pipelines.services import Services
-from kfm_pipelines.state.config_snapshots import save_snapshot
+from kfm_pipelines.state.audit import save_snapshot
 
 COEFFICIENTS_FILE = "telemetry/energy.yaml"
 SECONDS_PER_HOUR = 3600

@@ -7,7 +7,7 @@ from typing import Any
 from kfm_pipelines.energy.estimate import Coefficients, Energy, Method, sum_if_known
 from kfm_pipelines.energy.ledger import coefficients_used, monthly_totals
 from kfm_pipelines.services import Services
-from kfm_pipelines.state.config_snapshots import load_snapshot
+from kfm_pipelines.state.audit import load_snapshot
 
 METHODS: tuple[Method, ...] = ("measured", "estimated", "unknown")
 NO_DATASET = "(receiving messages)"

@@ -8,9 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from kfm_pipelines.errors import ContractBroken
-from kfm_pipelines.events.timestamps import read_timestamp, read_utc
 from kfm_pipelines.settings import shipped_path
-from kfm_pipelines.text import quote_value
+from kfm_pipelines.text import quote_value, read_timestamp, read_utc
 
 if TYPE_CHECKING:
     import jsonschema_rs

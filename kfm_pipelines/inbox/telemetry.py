@@ -14,13 +14,13 @@ from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
 from kfm_pipelines.energy.estimate import Energy, energy_of
 from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import UniquenessInAttributes
-from kfm_pipelines.events.timestamps import read_timestamp
 from kfm_pipelines.inbox.record import RecordedBatch
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.inbox import Delivery
 from kfm_pipelines.telemetry.logs.lines import log_context
 from kfm_pipelines.telemetry.process import best_effort
 from kfm_pipelines.telemetry.traces.spans import TRACEPARENT, SpanValue, TraceContext
+from kfm_pipelines.text import read_timestamp
 
 # In a storm only this many messages of each commit get their own spans, or telemetry would take a third of the time of
 # recording. All of them keep their trace, so later spans still belong to it.

@@ -16,9 +16,8 @@ from kfm_pipelines.errors import MessageRefused, ProducerMistaken
 from kfm_pipelines.events.identity import s3_object_identity
 from kfm_pipelines.events.notice import normalise_etag
 from kfm_pipelines.events.shapes.registry import normalise
-from kfm_pipelines.events.timestamps import write_timestamp
 from kfm_pipelines.producer.messages import s3_envelope
-from kfm_pipelines.text import quote_value
+from kfm_pipelines.text import quote_value, write_timestamp
 
 # The limits of the message contract.
 MAX_EVENT_SOURCE_LENGTH = 200

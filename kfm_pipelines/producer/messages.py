@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from kfm_pipelines.events.notice import Priority
-from kfm_pipelines.events.timestamps import write_timestamp
+from kfm_pipelines.text import write_timestamp
 
 
 def s3_notification(

@@ -210,11 +210,12 @@ class Batch:
             facts = self._load_facts(claims)
             intended: list[IntendedRelease] = []
             refused: dict[str, Exception] = {}
-            for claim in claims:
-                try:
-                    intended += self._authorise(claim, facts[claim.key])
-                except Exception as error:  # noqa: BLE001 - any error fails this key only
-                    refused[claim.key] = error
+            with self._stage_telemetry.shared(claims, "publish"):
+                for claim in claims:
+                    try:
+                        intended += self._authorise(claim, facts[claim.key])
+                    except Exception as error:  # noqa: BLE001 - any error fails this key only
+                        refused[claim.key] = error
             self._fail("publish", claims, refused)
             for chunk in _chunks(intended):
                 begun = datetime.now(UTC)

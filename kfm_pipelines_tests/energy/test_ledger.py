@@ -24,7 +24,7 @@ from kfm_pipelines.energy.meter import Usage
 from kfm_pipelines.errors import AttemptsExhausted
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.state import transactions, wal
-from kfm_pipelines.state.config_snapshots import load_snapshot, save_snapshot
+from kfm_pipelines.state.audit import load_snapshot, save_snapshot
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.wal import Step, Transition

@@ -7,7 +7,7 @@ from typing import Any
 from kfm_pipelines.events.contracts import check_contract, check_major_version
 from kfm_pipelines.events.identity import auto_update_identity
 from kfm_pipelines.events.notice import ObjectNotice, normalise_etag, read_asset_uri
-from kfm_pipelines.events.timestamps import read_timestamp
+from kfm_pipelines.text import read_timestamp
 
 
 def matches(document: Mapping[str, object]) -> bool:

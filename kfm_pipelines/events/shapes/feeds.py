@@ -9,7 +9,7 @@ from kfm_pipelines.errors import ContractBroken
 from kfm_pipelines.events.contracts import check_contract, check_major_version, check_record_count
 from kfm_pipelines.events.identity import feed_identities
 from kfm_pipelines.events.notice import ObjectNotice, check_folder_key, check_object_key, read_folder_uri
-from kfm_pipelines.events.timestamps import read_timestamp, read_utc
+from kfm_pipelines.text import read_timestamp, read_utc
 
 SENTINEL_1_BUCKET = "sentinel-s1-l1c"
 SENTINEL_2_BUCKETS = {"MSIL1C": "sentinel-s2-l1c", "MSIL2A": "sentinel-s2-l2a"}

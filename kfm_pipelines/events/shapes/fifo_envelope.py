@@ -13,7 +13,7 @@ from kfm_pipelines.errors import ShapeUnknown
 from kfm_pipelines.events.contracts import check_contract, check_major_version
 from kfm_pipelines.events.identity import dedupe_key_identities, feed_identities
 from kfm_pipelines.events.notice import Notice, ObjectNotice, PayloadNotice
-from kfm_pipelines.events.timestamps import read_timestamp
+from kfm_pipelines.text import read_timestamp
 
 ReadPayload = Callable[[Mapping[str, Any]], tuple[ObjectNotice, ...] | None]
 

@@ -10,8 +10,7 @@ from kfm_pipelines.errors import ContractBroken, ShapeUnknown
 from kfm_pipelines.events.contracts import check_contract, check_major_version, check_record_count
 from kfm_pipelines.events.identity import normalise_version_id, s3_object_identity, s3_removal_identity
 from kfm_pipelines.events.notice import Change, ObjectNotice, check_object_key, normalise_etag
-from kfm_pipelines.events.timestamps import read_timestamp
-from kfm_pipelines.text import quote_value
+from kfm_pipelines.text import quote_value, read_timestamp
 
 _CREATED = "ObjectCreated:"
 _DELETE_MARKERS = ("ObjectRemoved:DeleteMarkerCreated", "LifecycleExpiration:DeleteMarkerCreated")

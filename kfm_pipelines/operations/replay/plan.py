@@ -19,7 +19,7 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.transforms import source_digest
 from kfm_pipelines.stages.config.changes import configuration_changes, laxer_policies
 from kfm_pipelines.state import kill_switch, replays
-from kfm_pipelines.state.config_snapshots import digest_of
+from kfm_pipelines.state.audit import digest_of
 from kfm_pipelines.state.replays import Mode, PlannedKey, PlannedReplay, Replay
 from kfm_pipelines.watermarks.queries import read_watermark
 

@@ -21,9 +21,8 @@ import rfc8785
 from kfm_pipelines.aws.batches import Outgoing
 from kfm_pipelines.errors import BodyUnreadable
 from kfm_pipelines.events.body import read_body
-from kfm_pipelines.events.timestamps import read_timestamp
 from kfm_pipelines.producer.envelope import GROUP_PATTERN, MAX_DEDUPE_KEY_LENGTH, is_dedupe_key, is_event_source
-from kfm_pipelines.text import quote_value
+from kfm_pipelines.text import quote_value, read_timestamp
 
 
 class Produce(Protocol):

@@ -19,7 +19,7 @@ from kfm_pipelines.stages.config.key_config import (
     environment_document,
     load_declaration,
 )
-from kfm_pipelines.state.config_snapshots import load_snapshot
+from kfm_pipelines.state.audit import load_snapshot
 from kfm_pipelines.state.last_transaction import AppliedConfig, applied_configs, masking_policies
 
 MAX_LIBRARIES_LISTED = 5

@@ -18,7 +18,7 @@ from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.gates import ApprovedSchema
 from kfm_pipelines.gates.schema_approval import approved_schema
 from kfm_pipelines.services import Services
-from kfm_pipelines.state.config_snapshots import load_snapshot, save_snapshot
+from kfm_pipelines.state.audit import load_snapshot, save_snapshot
 
 DECLARATION = "declaration"
 ENVIRONMENT = "environment"

@@ -21,8 +21,7 @@ pytestmark = pytest.mark.slow
 # and the history; provenance and manifest name the key, the other objects do not.
 POINTS = {
     "report half written": ("before", "rename", 1),
-    "provenance kept": ("after", "keep", 1),
-    "manifest kept": ("after", "keep", 2),
+    "objects kept": ("after", "keep", 1),
     "Item half written": ("before", "rename", 2),
     "Item swapped": ("after", "swap", 1),
     "known name about to be moved": ("after", "link", 1),

@@ -83,7 +83,7 @@ def test_a_register_that_cannot_be_masked(site: Site, watch: Watch) -> None:
 def test_a_key_that_exhausts_its_attempts(impatient: Site, tmp_path: Path) -> None:
     watch = Watch(impatient, tmp_path)
     impatient.put(NOW)
-    with full_disk("work/restricted"):
+    with full_disk("work/masked"):
         assert impatient.work()["failed"] == 1
     watch.expect({20: [Fires("KfmRetriesExhausted", "ticket"), RUN_FAILED]})
 

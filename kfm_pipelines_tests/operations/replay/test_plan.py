@@ -12,7 +12,7 @@ from kfm_pipelines.operations.kill_switch.switch import kill
 from kfm_pipelines.operations.replay import plan as configuration
 from kfm_pipelines.operations.replay.choose import KeyFilter
 from kfm_pipelines.operations.replay.plan import ReplayRequest, make_plan, snapshot_config
-from kfm_pipelines.state.config_snapshots import digest_of
+from kfm_pipelines.state.audit import digest_of
 from kfm_pipelines_tests.fixtures.care.register import MONTH, sites, with_reviewer
 from kfm_pipelines_tests.fixtures.declarations import change
 from kfm_pipelines_tests.fixtures.runs.batches import publish

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm_pipelines.events.timestamps import read_timestamp, write_timestamp
+from kfm_pipelines.text import read_timestamp, write_timestamp
 
 
 @pytest.mark.parametrize(

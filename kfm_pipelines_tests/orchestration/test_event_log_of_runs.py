@@ -14,7 +14,7 @@ from dagster_postgres import PostgresEventLogStorage
 from sqlalchemy import event
 
 from kfm_pipelines.dispatch.dispatch import range_tags, register_partitions
-from kfm_pipelines.orchestration.event_log import EventLog, partition_places
+from kfm_pipelines.orchestration.instance import EventLog, partition_places
 from kfm_pipelines.orchestration.names import STAGES, asset_key, partitions_of
 from kfm_pipelines_tests.fixtures.runs.dispatch import enqueue
 from kfm_pipelines_tests.fixtures.sites.site import Site
