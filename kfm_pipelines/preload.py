@@ -1,4 +1,7 @@
-"""Imports what a run needs, once, in a fork server. Opens no connection and starts no thread of Python."""
+"""Importing this module imports what a run needs. A fork server does so once, so that its children need not.
+
+It opens no connection and starts no thread of Python: the children would share them.
+"""
 
 import gc
 import importlib

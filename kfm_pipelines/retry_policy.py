@@ -1,4 +1,5 @@
-"""When a failed attempt is repeated: exponential backoff with full jitter, by the numbers in settings.py."""
+"""When a failed attempt is repeated: exponential backoff with full jitter. `KFM_MAX_ATTEMPTS` and
+`KFM_RETRY_BASE_SECONDS` set the numbers, see settings.py."""
 
 from dataclasses import dataclass
 from random import Random
