@@ -21,7 +21,7 @@ _DEFAULT_PORT = 3000
 @contextlib.contextmanager
 def serve_dagster(home: Path, environment: Mapping[str, str], port: int | None = None) -> Iterator[Server]:
     """Runs Dagster's UI and daemon on the stack in `environment`; yields once the UI responds."""
-    ui_port = port or free_port(_DEFAULT_PORT)
+    ui_port = port or free_port()
     process = GuardedProcess(home, "dagster", _server_command(home, environment, ui_port))
     try:
         process.wait_until(partial(answers, ui_port, "/server_info"), _START_SECONDS)
@@ -40,7 +40,7 @@ def serve_recovered(services: Services, port: int | None = None) -> Iterator[Ser
         from kfm_pipelines.dispatch.dispatch import recover  # imports Dagster, which most starts do not need
 
         recover(services)
-    with serve_dagster(home, os.environ, port) as server:
+    with serve_dagster(home, os.environ, port or free_port(_DEFAULT_PORT)) as server:
         yield server
 
 

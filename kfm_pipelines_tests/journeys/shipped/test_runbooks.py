@@ -270,7 +270,7 @@ def test_exhausted_retries(stack: Stack, site_template: str, tmp_path: Path) -> 
     with opened_site(tmp_path / "site", url, site_template, KFM_MAX_ATTEMPTS="2") as site:
         with_reviewer(site)  # otherwise the doctor reports more than the runbook is about
         site.put(0)
-        with full_disk("work/restricted"):
+        with full_disk("work/masked"):
             assert site.work()["failed"] == 1
 
         run(site, "retry-exhaustion.md", {"KEY": site.key(0), "LETTER": newest_letter(site)}, {})
