@@ -16,7 +16,6 @@ from kfm_pipelines.dispatch import tables
 from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, FairScheduler, PlannedRun, RunCapacity, plan_runs, share_of
 from kfm_pipelines.inbox.drain import DrainResult
 from kfm_pipelines.orchestration import dagster_internals as internals
-from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import STAGES, asset_key, group_of, limit_tags, pool_of
 from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.services import Services
@@ -197,6 +196,8 @@ def reap(instance: dg.DagsterInstance, services: Services, *, at_once: bool = Fa
 def recover(services: Services) -> None:
     """Fails the runs that an earlier Dagster left behind and closes its dispatches, so that work goes on at once. Only
     for when no other Dagster can be running on this database."""
+    from kfm_pipelines.orchestration.instance import open_instance  # imports Alembic, which definitions do not need
+
     with open_instance() as instance:
         reap(instance, services, at_once=True)
         for one in close_finished_dispatches(instance, services):
