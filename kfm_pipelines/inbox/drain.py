@@ -1,6 +1,7 @@
 """Moves queue messages into the inbox: recorded first, deleted second, so that a stop in between loses nothing."""
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,19 +34,23 @@ class DrainResult:
 
 
 def drain_all(services: Services, *, budget_seconds: float, wait_seconds: int = 0) -> DrainResult:
-    """Drains every queue, the urgent one first. None can use up the time of those after it. If all are empty, waits so
-    long for a message in the ordinary queue."""
+    """Drains every queue, the urgent one first. None can use up the time of those after it; what they leave is shared
+    again. If all are empty, waits so long for a message in the ordinary queue."""
     total, problems = BatchCounts(), []
     deadline = time.monotonic() + budget_seconds
-    for number, intake in enumerate(services.intakes):
-        left = deadline - time.monotonic()
-        share = max(0.0, left / (len(services.intakes) - number))
+    open_intakes = deque(services.intakes)
+    while open_intakes:
+        intake, began = open_intakes.popleft(), time.monotonic()
+        share = max(0.0, (deadline - began) / (len(open_intakes) + 1))
         try:
             total += drain(services, intake.queue, budget_seconds=share)
         except KfmError as error:
             problems.append(f"{error}; will try again")
             if isinstance(error, Unreachable):
                 return DrainResult(total, tuple(problems), unreachable=True)  # all queues have the same address
+        else:
+            if began + share <= time.monotonic() < deadline:  # it may have more
+                open_intakes.append(intake)
     if wait_seconds and not total.received and not problems:
         total += drain(services, services.queue, budget_seconds=0, wait_seconds=wait_seconds)
     return DrainResult(total, tuple(problems))

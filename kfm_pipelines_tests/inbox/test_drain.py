@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
 
 from kfm_pipelines.aws.clients import s3_client, sns_client, sqs_client
-from kfm_pipelines.aws.queue import Message
+from kfm_pipelines.aws.queue import Message, Queue
 from kfm_pipelines.definitions import CHORES
 from kfm_pipelines.dispatch.sensor import tick
 from kfm_pipelines.errors import ServiceUnavailable
@@ -248,3 +249,19 @@ def test_an_unreachable_queue_is_reported_and_everything_recovers(site: Site, do
 
     doorway.open()
     assert site.drain() == BatchCounts(received=50, recorded=50)
+
+
+def test_time_that_other_queues_leave_goes_to_a_busy_one(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour for three queues, two of them empty: the busy one gets what the last one leaves, and an end."""
+    now, asked = [0.0], []
+
+    def busy(_services: object, queue: Queue, *, budget_seconds: float, **_: object) -> BatchCounts:
+        asked.append((queue.name, round(budget_seconds)))
+        now[0] += budget_seconds if queue.name == site.services.queue.name else 0
+        return BatchCounts()
+
+    monkeypatch.setattr("kfm_pipelines.inbox.drain.drain", busy)
+    monkeypatch.setattr("kfm_pipelines.inbox.drain.time", SimpleNamespace(monotonic=lambda: now[0]))
+    drain_all(site.services, budget_seconds=3600)
+    priority, main, fifo = (intake.queue.name for intake in site.services.intakes)
+    assert asked == [(priority, 1200), (main, 1800), (fifo, 1800), (main, 1800)]
