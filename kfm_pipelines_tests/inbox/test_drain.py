@@ -264,4 +264,4 @@ def test_time_that_other_queues_leave_goes_to_a_busy_one(site: Site, monkeypatch
     monkeypatch.setattr("kfm_pipelines.inbox.drain.time", SimpleNamespace(monotonic=lambda: now[0]))
     drain_all(site.services, budget_seconds=3600)
     priority, main, fifo = (intake.queue.name for intake in site.services.intakes)
-    assert asked == [(priority, 1200), (main, 1800), (fifo, 1800), (main, 1800)]
+    assert asked == [(priority, 1200), (main, 1800), (fifo, 900), (main, 1800)]
