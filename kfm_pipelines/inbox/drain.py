@@ -22,6 +22,8 @@ MAX_DRAIN_SECONDS = 15.0
 # Enough receives to be worth a database commit, few enough to stay far inside the visibility timeout.
 RECEIVES_PER_COMMIT = 20
 CHARACTERS_PER_COMMIT = 4 * 1024 * 1024
+# A message seldom comes alone: keys of one upload should share a run.
+SETTLING_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class DrainResult:
 
 def drain_all(services: Services, *, budget_seconds: float, wait_seconds: int = 0) -> DrainResult:
     """Drains every queue, the urgent one first. None can use up the time of those after it; what they leave is shared
-    again. If all are empty, waits so long for a message in the ordinary queue."""
+    again. If all are empty, waits so long for a message in the ordinary queue, and for those that come with it."""
     total, problems = BatchCounts(), []
     deadline = time.monotonic() + budget_seconds
     open_intakes = deque(services.intakes)
@@ -53,6 +55,9 @@ def drain_all(services: Services, *, budget_seconds: float, wait_seconds: int = 
                 open_intakes.append(intake)
     if wait_seconds and not total.received and not problems:
         total += drain(services, services.queue, budget_seconds=0, wait_seconds=wait_seconds)
+        if total.received:
+            time.sleep(SETTLING_SECONDS)
+            total += drain(services, services.queue, budget_seconds=budget_seconds)
     return DrainResult(total, tuple(problems))
 
 
