@@ -35,12 +35,12 @@ class WorkerProcess:
 
 
 def work_together(session: Session, count: int, *, once: bool, on_progress: OnProgress) -> None:
-    """Runs so many workers until all have ended (`once`), or for ever; one that dies is replaced, or the others take
-    over its keys."""
+    """Runs so many workers until all have ended (`once`), or for ever. One that dies is replaced, since the others may
+    have ended before its keys were free; with `once` not again and again."""
     with _ending_all() as running:
         while len(running) < count:
             running.append(_start(session, count, once))
-        succeeded = False
+        succeeded, died = False, 0
         while running:
             for summaries in connection.wait([one.summaries for one in running]):
                 [one] = [one for one in running if one.summaries is summaries]
@@ -51,8 +51,9 @@ def work_together(session: Session, count: int, *, once: bool, on_progress: OnPr
                     one.process.join()
                     succeeded |= one.process.exitcode == 0
                     if one.process.exitcode:
+                        died += 1
                         stderr_console.print(f"a worker ended with {one.process.exitcode}", markup=False)
-                    if not once:
+                    if not once or (one.process.exitcode and died <= count):
                         time.sleep(RESTART_SECONDS)
                         running.append(_start(session, count, once))
     if not succeeded:
