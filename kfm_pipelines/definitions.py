@@ -18,7 +18,7 @@ from kfm_pipelines.operations.canary.jobs import canary_assets
 from kfm_pipelines.operations.dead_letters.collect import collect_and_export_letters
 from kfm_pipelines.operations.kill_switch.jobs import kill_job, unkill_job
 from kfm_pipelines.operations.replay.jobs import replay_sensor
-from kfm_pipelines.operations.retention.jobs import purge_job, purge_schedule
+from kfm_pipelines.operations.retention.jobs import purge_job, purge_schedule, restore_job
 from kfm_pipelines.operations.scans.jobs import scan_jobs, scan_schedules
 from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.orchestration.dagster_internals import fork_runs
@@ -50,7 +50,7 @@ def build_definitions(resources: Path | None = None) -> dg.Definitions:
         )
         for dataset in datasets.values()
     ]
-    others = (purge_job, provenance_job, kill_job, unkill_job, *scan_jobs, snapshot_job, late_lane_job)
+    others = (purge_job, provenance_job, kill_job, unkill_job, restore_job, *scan_jobs, snapshot_job, late_lane_job)
     return dg.Definitions(
         assets=[
             asset

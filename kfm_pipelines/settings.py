@@ -51,6 +51,8 @@ class Settings:
     findings_days: int  # KFM_FINDINGS_DAYS: how long findings and validation reports are kept
     openlineage_url: str | None  # KFM_OPENLINEAGE_URL: file:///path or http(s)://host; `none` for no events
     payloads_kept: int  # KFM_PAYLOADS_KEPT: how many closed dead letters keep their message
+    partitions_kept: int  # KFM_PARTITIONS_KEPT: how many keys of a dataset are partitions in Dagster
+    run_days: int  # KFM_RUN_DAYS: how long ended runs stay in Dagster
     telemetry: bool  # KFM_TELEMETRY: `on`, or `off` for no metrics, spans and records
     log_level: str  # KFM_LOG_LEVEL: the lowest level of our own log lines; `off` for no log
     span_collector: str | None  # OTEL_EXPORTER_OTLP_ENDPOINT, …_TRACES_ENDPOINT: gets spans besides the file
@@ -141,6 +143,8 @@ def load_settings(env: Mapping[str, str] = os.environ) -> Settings:
         findings_days=_whole_number(env, "KFM_FINDINGS_DAYS", 400, at_least=30, at_most=36_500),
         openlineage_url=_openlineage_url(env, home),
         payloads_kept=_whole_number(env, "KFM_PAYLOADS_KEPT", 10_000, at_most=10_000_000),
+        partitions_kept=_whole_number(env, "KFM_PARTITIONS_KEPT", 50_000, at_most=100_000),
+        run_days=_whole_number(env, "KFM_RUN_DAYS", 90, at_most=36_500),
         telemetry=_choice(env, "KFM_TELEMETRY", ("on", "off"), "on") == "on",
         log_level=_choice(env, "KFM_LOG_LEVEL", LOG_LEVELS, "info"),
         span_collector=_collector(env, "traces"),

@@ -24,7 +24,7 @@ from kfm_pipelines.operations.dead_letters.cli import dlq
 from kfm_pipelines.operations.doctor.cli import doctor
 from kfm_pipelines.operations.kill_switch.cli import kill, unkill
 from kfm_pipelines.operations.replay.cli.commands import replay
-from kfm_pipelines.operations.retention.cli import gc
+from kfm_pipelines.operations.retention.cli import gc, partitions
 from kfm_pipelines.operations.scans.cli import qa
 from kfm_pipelines.operations.status.cli import status
 from kfm_pipelines.operations.status.telemetry_cli import metrics, trace
@@ -62,7 +62,7 @@ def kfm(context: click.Context) -> None:
 
 for command in (
     demo, up, doctor, emit, drain, work, status, metrics, watermark, late, dlq, replay, review, kill, unkill, qa,
-    catalog, gc, lineage, datasets, verify, energy, trace,
+    catalog, gc, partitions, lineage, datasets, verify, energy, trace,
 ):  # fmt: skip
     kfm.add_command(command)
 

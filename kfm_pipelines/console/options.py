@@ -3,6 +3,7 @@
 import getpass
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,19 @@ class Age(click.ParamType):  # type: ignore[type-arg]
         if found is None:
             self.fail(f"{value!r} is not a duration; write 90s, 15m, 2h or 7d", param, ctx)
         return float(int(found["number"]) * _SECONDS[found["unit"]])
+
+
+class Instant(click.ParamType):  # type: ignore[type-arg]
+    """A time in UTC like 2025-12-04 or 2025-12-04T06:00Z."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            found = datetime.fromisoformat(str(value))
+            return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is not a time; write 2025-12-04 or 2025-12-04T06:00Z", param, ctx)
 
 
 class StorableText(click.ParamType):  # type: ignore[type-arg]

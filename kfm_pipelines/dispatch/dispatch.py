@@ -5,7 +5,7 @@ Nothing is requested for a killed dataset; its keys stay due.
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -13,6 +13,7 @@ import dagster as dg
 
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.dispatch import tables
+from kfm_pipelines.dispatch.partitions import register_partitions
 from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, FairScheduler, PlannedRun, RunCapacity, plan_runs, share_of
 from kfm_pipelines.inbox.drain import DrainResult
 from kfm_pipelines.orchestration import dagster_internals as internals
@@ -245,20 +246,6 @@ def plan_due_runs(
             share = share_of(len(due), slots, batch_size)
             runs += plan_runs(dataset.dataset, due, places, share, dataset.concurrency)
     return runs
-
-
-def register_partitions(instance: dg.DagsterInstance, dataset: Dataset, keys: Sequence[str]) -> Mapping[str, int]:
-    """Makes every key a partition; new ones sorted and in one statement, so that they are contiguous. Returns the place
-    of each among all partitions."""
-    from kfm_pipelines.orchestration.instance import partition_places  # imports Alembic, which definitions do not need
-
-    name = group_of(dataset)
-    places = partition_places(instance, name, keys)
-    new = sorted(set(keys) - places.keys())
-    if not new:
-        return places
-    instance.add_dynamic_partitions(name, new)
-    return partition_places(instance, name, keys)
 
 
 def build_retry_delay(services: Services) -> tables.RetryDelay:

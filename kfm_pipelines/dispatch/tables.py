@@ -4,8 +4,10 @@ A dispatch is committed before its run is requested. A lost request is repeated 
 accepts only once.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.keys import LOCK_HELD, LOCK_NAMED, PRIORITIES
@@ -229,3 +231,29 @@ def postpone_untouched(database: Database, run_id: str, keys: Sequence[str], ret
                 "run_id": run_id,
             },
         ).rowcount
+
+
+@contextmanager
+def lock_idle_keys(database: Database, keys: Sequence[str]) -> Iterator[list[str]]:
+    """Yields those of the keys that nothing is due, running or requested for, and keeps it so meanwhile."""
+    with database.transaction() as connection:
+        rows = connection.execute(
+            """
+            SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) AND due_at IS NULL AND owner IS NULL AND dispatch IS NULL
+            ORDER BY key FOR NO KEY UPDATE SKIP LOCKED
+            """,
+            {"keys": list(keys)},
+        )
+        yield [row["key"] for row in rows]
+
+
+def keys_between(database: Database, dataset: str, start: datetime, end: datetime) -> list[str]:
+    """Returns the keys of a dataset whose windows begin in [start, end), in order of time."""
+    rows = database.fetch(
+        """
+        SELECT key FROM kfm.keys WHERE dataset = %(dataset)s AND window_start >= %(start)s AND window_start < %(end)s
+        ORDER BY window_start, key
+        """,
+        {"dataset": dataset, "start": start, "end": end},
+    )
+    return [row["key"] for row in rows]

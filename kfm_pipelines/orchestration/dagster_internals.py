@@ -17,7 +17,12 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
-from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionStatus, PartitionBackfill
+from dagster._core.execution.backfill import (
+    BULK_ACTION_TERMINAL_STATUSES,
+    BulkActionsFilter,
+    BulkActionStatus,
+    PartitionBackfill,
+)
 from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
 from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
@@ -44,6 +49,7 @@ __all__ = [
     "attach_partition_metadata",
     "fork_runs",
     "get_current_timestamp",
+    "has_active_backfill",
     "storage_engines",
 ]
 
@@ -63,6 +69,11 @@ def are_daemons_healthy(instance: dg.DagsterInstance, daemons: Sequence[str], he
 
     statuses = get_daemon_statuses(instance, daemons, ignore_errors=True, heartbeat_tolerance_seconds=heartbeat_seconds)
     return all(status.healthy for status in statuses.values())
+
+
+def has_active_backfill(instance: dg.DagsterInstance) -> bool:
+    active = [status for status in BulkActionStatus if status not in BULK_ACTION_TERMINAL_STATUSES]
+    return bool(instance.get_backfills(BulkActionsFilter(statuses=active), limit=1))
 
 
 def fork_runs(preload: str) -> None:

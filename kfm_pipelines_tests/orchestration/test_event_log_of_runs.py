@@ -13,7 +13,8 @@ from dagster._core.storage.partition_status_cache import get_and_update_asset_st
 from dagster_postgres import PostgresEventLogStorage
 from sqlalchemy import event
 
-from kfm_pipelines.dispatch.dispatch import range_tags, register_partitions
+from kfm_pipelines.dispatch.dispatch import range_tags
+from kfm_pipelines.dispatch.partitions import register_partitions
 from kfm_pipelines.orchestration.instance import EventLog, partition_places
 from kfm_pipelines.orchestration.names import STAGES, asset_key, partitions_of
 from kfm_pipelines_tests.fixtures.runs.dispatch import enqueue

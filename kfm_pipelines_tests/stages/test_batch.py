@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm_pipelines.definitions import build_definitions
-from kfm_pipelines.dispatch.dispatch import register_partitions
+from kfm_pipelines.dispatch.partitions import register_partitions
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.resource import services_of_process

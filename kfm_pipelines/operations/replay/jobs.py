@@ -10,7 +10,8 @@ from typing import Any
 import dagster as dg
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.dispatch.dispatch import range_tags, reap, register_partitions, run_tags
+from kfm_pipelines.dispatch.dispatch import range_tags, reap, run_tags
+from kfm_pipelines.dispatch.partitions import register_partitions
 from kfm_pipelines.dispatch.plan import PlannedRun, RunCapacity, plan_runs
 from kfm_pipelines.dispatch.tables import DueKey
 from kfm_pipelines.errors import KfmError, ReplayRefused

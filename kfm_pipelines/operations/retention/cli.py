@@ -1,7 +1,10 @@
-"""`kfm gc`: removes unreferenced objects and the work folders of finished transactions."""
+"""`kfm gc` removes unreferenced objects and work folders; `kfm partitions` brings retired partitions back."""
+
+from datetime import datetime
 
 import click
 
+from kfm_pipelines.console.options import Instant, StorableText
 from kfm_pipelines.console.output import console, format_count, json_option, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.operations.retention.gc import Garbage, find_garbage, sweep
@@ -34,3 +37,28 @@ def _display_outcome(outcome: Garbage, dry_run: bool) -> None:
         console.print(f"no object was removed: {outcome.refused}")
     if outcome.left:
         console.print(f"objects are left ({outcome.left}) because publications kept running; try again later")
+
+
+@click.group()
+def partitions() -> None:
+    """Keys as partitions in Dagster."""
+
+
+@partitions.command()
+@click.argument("dataset", type=StorableText())
+@click.option("--from", "start", type=Instant(), required=True, help="Start of the first window (UTC).")
+@click.option("--to", "end", type=Instant(), required=True, help="End, not included (UTC).")
+@json_option
+def restore(dataset: str, start: datetime, end: datetime, as_json: bool) -> None:
+    """Make the keys of DATASET between two times partitions again, to choose them in a backfill.
+
+    The nightly purge retires the oldest partitions beyond KFM_PARTITIONS_KEPT from Dagster. What is published stays.
+    """
+    from kfm_pipelines.dispatch.partitions import restore_partitions
+    from kfm_pipelines.orchestration.instance import open_instance
+
+    with open_services() as services, open_instance() as instance:
+        keys, restored = restore_partitions(instance, services, services.datasets[dataset], start, end)
+    document = {"dataset": dataset, "keys": keys, "restored": restored}
+    line = f"{format_count(keys, 'key')} of {dataset} in this time; {format_count(restored, 'partition')} restored"
+    respond(document, lambda: console.print(line), as_json=as_json)

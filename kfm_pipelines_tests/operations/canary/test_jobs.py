@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm_pipelines.definitions import build_definitions
-from kfm_pipelines.dispatch.dispatch import register_partitions
+from kfm_pipelines.dispatch.partitions import register_partitions
 from kfm_pipelines.operations.canary.promote import promote, read_candidate_status
 from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.stages.compute.transforms import TRANSFORMS

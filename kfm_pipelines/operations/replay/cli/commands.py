@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfm_pipelines.console.options import Age, StorableText, default_option
+from kfm_pipelines.console.options import Age, Instant, StorableText, default_option
 from kfm_pipelines.console.output import console, json_option, progress, respond, stderr_console
 from kfm_pipelines.console.session import current_session, open_services
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.operations.replay import commands
 from kfm_pipelines.operations.replay.choose import KeyFilter
 from kfm_pipelines.operations.replay.cli import display, options
-from kfm_pipelines.operations.replay.cli.options import Instant, KeyCount, NumberRange
+from kfm_pipelines.operations.replay.cli.options import KeyCount, NumberRange
 from kfm_pipelines.operations.replay.plan import ReplayRequest, make_plan
 from kfm_pipelines.operations.replay.register import RegistrationResult, register_windows
 from kfm_pipelines.operations.replay.status import ReplayStatus, read_replay_details, read_replay_status
@@ -172,7 +172,7 @@ def status(replay_id: str | None, limit: int, as_json: bool) -> None:
 
 
 def _register_windows(services: Services, request: ReplayRequest, by: str) -> RegistrationResult:
-    from kfm_pipelines.dispatch.dispatch import register_partitions
+    from kfm_pipelines.dispatch.partitions import register_partitions
     from kfm_pipelines.orchestration.instance import open_instance
 
     dataset = services.datasets[request.dataset]

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -14,19 +13,6 @@ from kfm_pipelines.console.options import StorableText, name_option
 by_option = name_option("Your name for the replay's log.")
 here_option = click.option("--here", is_flag=True, help="Run it in this process, without a daemon.")
 replay_argument = click.argument("replay_id", metavar="ID", type=StorableText())
-
-
-class Instant(click.ParamType):  # type: ignore[type-arg]
-    """A time in UTC like 2025-12-04 or 2025-12-04T06:00Z."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        try:
-            found = datetime.fromisoformat(str(value))
-            return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a time; write 2025-12-04 or 2025-12-04T06:00Z", param, ctx)
 
 
 class NumberRange(click.FloatRange):
