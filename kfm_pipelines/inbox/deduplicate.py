@@ -69,7 +69,8 @@ def merge_into_inbox(connection: Connection, queue: str, events: Sequence[Distin
     keys = [one.event.key for one in (*unknown, *reordered, *remade, *from_listing)]
     connection.execute(LOCK_WITH_DEPENDENTS, {"keys": keys})
     new = _insert(connection, queue, unknown)
-    raced = [one for one in unknown if one not in new]  # another consumer was faster, perhaps with another position
+    inserted = {one.event.identity for one in new}
+    raced = [one for one in unknown if one.event.identity not in inserted]  # another consumer was faster, perhaps with another position
     among_others = _update_positions(connection, [*reordered, *remade, *raced])
     return InboxChanges(
         new=new,

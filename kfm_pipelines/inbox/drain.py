@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -62,25 +63,33 @@ def drain_all(services: Services, *, budget_seconds: float, wait_seconds: int = 
 
 
 def drain(services: Services, queue: Queue, *, budget_seconds: float, wait_seconds: int = 0) -> BatchCounts:
-    """Drains the queue until it is empty or about `budget_seconds` have passed."""
+    """Drains the queue until it is empty or about `budget_seconds` have passed. While a batch is recorded, the one
+    before it is deleted and the next one received."""
     total, database, datasets = BatchCounts(), services.database, services.datasets
     deadline = time.monotonic() + budget_seconds
     database.fetch("SELECT 1")  # fails here rather than use up a receive of a message that cannot be recorded
-    while True:
-        messages = _collect(queue, wait_seconds, deadline)
-        if not messages:
-            return total
-        telemetry = IntakeTelemetry(services, queue.name)
-        deliveries = telemetry.read(messages, partial(read_message, datasets=datasets))
-        recorded = record_safely(database, queue.name, messages, deliveries, datasets)
-        total += recorded.counts
-        try:
-            queue.delete(messages)
-            tick_watermarks(database, datasets)
-        finally:
-            telemetry.emit(recorded)
-        if time.monotonic() >= deadline:
-            return total
+    with ThreadPoolExecutor(1) as receiver, ThreadPoolExecutor(1) as deleter:
+        messages, deletion = _collect(queue, wait_seconds, deadline), None
+        while messages:
+            following = receiver.submit(_collect, queue, 0, deadline) if time.monotonic() < deadline else None
+            telemetry = IntakeTelemetry(services, queue.name)
+            deliveries = telemetry.read(messages, partial(read_message, datasets=datasets))
+            recorded = record_safely(database, queue.name, messages, deliveries, datasets)
+            total += recorded.counts
+            try:
+                if deletion is not None:
+                    deletion.result()
+                deletion = deleter.submit(queue.delete, messages)
+                tick_watermarks(database, datasets)
+            finally:
+                telemetry.emit(recorded)
+            messages = following.result() if following else ()
+            if following and not messages:
+                deletion.result()
+                messages = _collect(queue, 0, deadline)  # a FIFO queue holds back what follows an undeleted message
+        if deletion is not None:
+            deletion.result()
+    return total
 
 
 def record_safely(
