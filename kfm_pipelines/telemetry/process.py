@@ -14,7 +14,7 @@ from kfm_pipelines.telemetry.append_only import CountDropped
 from kfm_pipelines.telemetry.logs.configure import error_fields
 from kfm_pipelines.telemetry.metrics.instruments import Instruments, MetricsFile
 from kfm_pipelines.telemetry.records import RecordWriter
-from kfm_pipelines.telemetry.traces.spans import PresetIdGenerator, Spans, SpansFile
+from kfm_pipelines.telemetry.traces.spans import PresetIdGenerator, ServiceResource, Spans, SpansFile
 
 if TYPE_CHECKING:
     from kfm_pipelines.telemetry.collector import Collector
@@ -101,7 +101,8 @@ def _start(telemetry: Telemetry, settings: Settings) -> None:
     def count_dropped(signal: str, number: int) -> None:
         telemetry.metrics.count("telemetry_dropped_total", number, signal=signal)
 
-    resource = Resource.create({"service.name": "kfm-pipelines", "service.version": version("kfm-pipelines")})
+    service = {"service.name": "kfm-pipelines", "service.version": version("kfm-pipelines")}
+    resource = ServiceResource(Resource.create(service).attributes)
     metrics_file = MetricsFile(settings.telemetry_folder, count_dropped)
     spans_file = SpansFile(settings.telemetry_folder, count_dropped)
     collector = _open_collector(settings, count_dropped)

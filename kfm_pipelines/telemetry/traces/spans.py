@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import IO, Literal, cast
 
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
@@ -200,6 +202,20 @@ def _remote_context(one: TraceContext) -> trace.SpanContext:
 
 def _nanoseconds(at: datetime) -> int:
     return int(at.timestamp() * 1_000_000) * 1000
+
+
+class ServiceResource(Resource):
+    """Describes this service. Computes its hash once; exporters ask every span for it, and OpenTelemetry's is slow."""
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 class SpansFile(SpanProcessor):
