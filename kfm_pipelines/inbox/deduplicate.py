@@ -70,7 +70,8 @@ def merge_into_inbox(connection: Connection, queue: str, events: Sequence[Distin
     connection.execute(LOCK_WITH_DEPENDENTS, {"keys": keys})
     new = _insert(connection, queue, unknown)
     inserted = {one.event.identity for one in new}
-    raced = [one for one in unknown if one.event.identity not in inserted]  # another consumer was faster, perhaps with another position
+    # Another consumer was faster with the others, perhaps with another position.
+    raced = [one for one in unknown if one.event.identity not in inserted]
     among_others = _update_positions(connection, [*reordered, *remade, *raced])
     return InboxChanges(
         new=new,
