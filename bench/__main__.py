@@ -9,12 +9,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.budget import requests_and_messages, syncs
 from bench.daemon.burst import burst_through_the_daemon
+from bench.daemon.creation import creation_of_a_run
+from bench.daemon.demo import demo_from_first_event_to_last_key
 from bench.daemon.idle import event_to_item_when_idle
 from bench.daemon.keys_per_minute import keys_per_minute_batched
 from bench.daemon.recovery import recovery_after_a_kill
 from bench.drain_rate import drain_against_bare_loop, drain_at_a_million_rows
 from bench.gates import gates_share, gates_share_of_masked, gates_share_with_suite
+from bench.growth import one_worker_over_many_keys
 from bench.latency import s3_with_latency
 from bench.masking import masking_against_bare_cells, masking_memory
 from bench.measurement import Measurement
@@ -26,6 +30,8 @@ from bench.telemetry import telemetry_of_a_run
 BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     price_of_guarantees_files,
     price_of_guarantees_s3,
+    requests_and_messages,
+    syncs,
     drain_against_bare_loop,
     drain_at_a_million_rows,
     keys_per_minute_batched,
@@ -37,10 +43,13 @@ BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     publish_cost_as_the_collection_grows,
     a_year_replayed,
     telemetry_of_a_run,
+    creation_of_a_run,
     burst_through_the_daemon,
     recovery_after_a_kill,
     event_to_item_when_idle,
+    demo_from_first_event_to_last_key,
     s3_with_latency,
+    one_worker_over_many_keys,
 )
 RESULTS = Path(__file__).parent / "results.json"
 

@@ -24,7 +24,8 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
 from kfm_pipelines.stores import Layout
 
-SIZES = (100, 1_000, 10_000, 50_000)
+SIZES = (100, 10_000, 50_000, 500_000)
+LINKS = 50_000  # of one file; ext4 allows 65,000
 TIMED_KEYS = 25
 WARM_UP_KEYS = 5
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -107,8 +108,11 @@ def _fill(services: Services, dataset: Dataset, model: str, size: int) -> None:
 
 def _copy_item(services: Services, layout: Layout, model: str, added: list[str]) -> None:
     root = Path(unquote(urlsplit(services.store.url).path))
-    for key in added:
-        os.link(root / layout.item(model), root / layout.item(key))
+    for start in range(0, len(added), LINKS):
+        first, *others = (root / layout.item(key) for key in added[start : start + LINKS])
+        first.write_bytes((root / layout.item(model)).read_bytes())
+        for path in others:
+            os.link(first, path)
 
 
 def _write_collection(services: Services, parameters: dict[str, object]) -> None:
