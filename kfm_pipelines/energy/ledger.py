@@ -56,8 +56,7 @@ def record_entries(database: Database, entries: Sequence[EnergyEntry], coefficie
 
 def record_lost_stages(database: Database, keys: Sequence[str], dataset: str, coefficients: str) -> None:
     """Records an unknown cost for stages that a dead run began for these keys and did not record."""
-    database.execute(
-        """
+    statement = """
         INSERT INTO kfm.energy (run_id, dataset, key, epoch, replay, stage, method, coefficients)
         SELECT last.run_id, %(dataset)s, last.key, last.txn,
                (SELECT detail ->> 'replay' FROM kfm.wal b
@@ -76,9 +75,8 @@ def record_lost_stages(database: Database, keys: Sequence[str], dataset: str, co
             SELECT FROM kfm.energy e
             WHERE e.run_id = last.run_id AND e.key = last.key AND e.epoch = last.txn AND e.stage = begun.stage)
         ORDER BY last.key, begun.place
-        """,
-        {"keys": list(keys), "dataset": dataset, "coefficients": coefficients},
-    )
+    """
+    database.execute(statement, {"keys": list(keys), "dataset": dataset, "coefficients": coefficients})
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +163,11 @@ def _totals(
     database: Database, part: str, condition: str, parameters: dict[str, object]
 ) -> dict[str, tuple[EnergyTotal, ...]]:
     """Returns the totals by method of each value of a column, in the order in which they were first recorded."""
-    rows = database.fetch(
-        f"""
+    query = f"""
         SELECT {part} AS part, method, {SUMS} FROM kfm.energy WHERE {condition}
         GROUP BY part, method ORDER BY min(min(id)) OVER (PARTITION BY {part}), method
-        """,  # noqa: S608 - constants
-        parameters,
-    )
+    """  # noqa: S608 - constants
+    rows = database.fetch(query, parameters)
     found: dict[str, tuple[EnergyTotal, ...]] = {}
     for row in rows:
         found[row["part"]] = (*found.get(row["part"], ()), _energy_total(row))
@@ -182,8 +178,7 @@ def monthly_totals(
     database: Database, dataset: str | None = None, start: date | None = None, end: date | None = None
 ) -> list[MonthlyTotal]:
     """Returns the totals of all datasets or one, from `start` to before `end`, UTC."""
-    rows = database.fetch(
-        f"""
+    query = f"""
         WITH attempts AS (
             SELECT dataset, date_trunc('month', at, 'UTC')::date AS month, method, run_id, key, epoch, {SUMS}
             FROM kfm.energy e WHERE {ENTRY_FILTER} GROUP BY dataset, month, method, run_id, key, epoch
@@ -192,9 +187,8 @@ def monthly_totals(
                coalesce(sum(watt_seconds) FILTER (WHERE is_for_nothing), 0) / sum(watt_seconds) AS for_nothing,
                sum(entries)::int AS entries, {KNOWN_SUMS}
         FROM judged GROUP BY dataset, month, method ORDER BY dataset NULLS LAST, month, method
-        """,  # noqa: S608 - a constant
-        {"dataset": dataset, "start": start, "end": end},
-    )
+    """  # noqa: S608 - a constant
+    rows = database.fetch(query, {"dataset": dataset, "start": start, "end": end})
     return [
         MonthlyTotal(row["dataset"], row["month"], row["runs"], row["keys"], row["for_nothing"], _energy_total(row))
         for row in rows
@@ -203,10 +197,8 @@ def monthly_totals(
 
 def coefficients_used(database: Database, dataset: str | None, start: date | None, end: date | None) -> list[str]:
     """Returns the digests of the coefficients used in that time, earliest first."""
-    rows = database.fetch(
-        f"SELECT coefficients FROM kfm.energy e WHERE {ENTRY_FILTER} GROUP BY coefficients ORDER BY min(id)",  # noqa: S608 - a constant
-        {"dataset": dataset, "start": start, "end": end},
-    )
+    query = f"SELECT coefficients FROM kfm.energy e WHERE {ENTRY_FILTER} GROUP BY coefficients ORDER BY min(id)"  # noqa: S608 - a constant
+    rows = database.fetch(query, {"dataset": dataset, "start": start, "end": end})
     return [row["coefficients"] for row in rows]
 
 

@@ -91,13 +91,11 @@ def record_approval(database: Database, declared: Schema, actor: str, reason: st
 
 
 def versions_of(database: Database, dataset: str) -> list[SchemaVersion]:
-    rows = database.fetch(
-        """
+    query = """
         SELECT dataset, transform_version, digest, columns, version, approved_by, reason, at
         FROM kfm.schema_versions WHERE dataset = %(dataset)s ORDER BY version
-        """,
-        {"dataset": dataset},
-    )
+    """
+    rows = database.fetch(query, {"dataset": dataset})
     return [SchemaVersion(**row) for row in rows]
 
 

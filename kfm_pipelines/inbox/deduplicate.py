@@ -51,13 +51,11 @@ def distinct_events(deliveries: Sequence[Delivery]) -> list[DistinctEvent]:
 
 def merge_into_inbox(connection: Connection, queue: str, events: Sequence[DistinctEvent]) -> InboxChanges:
     """Inserts new events and moves known ones. Locks every key it changes."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT identity, sequencer, event_time, made_at, queue = %(listing)s AS listed, shape, asset_uri, etag, size
         FROM kfm.inbox WHERE identity = ANY(%(identities)s)
-        """,
-        {"identities": [one.event.identity for one in events], "listing": LISTING},
-    )
+    """
+    rows = connection.execute(query, {"identities": [one.event.identity for one in events], "listing": LISTING})
     known = {row["identity"]: row for row in rows}
     unknown = [one for one in events if one.event.identity not in known]
     again = [(one, known[one.event.identity]) for one in events if one.event.identity in known]

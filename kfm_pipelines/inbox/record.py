@@ -126,14 +126,12 @@ def archive_events(services: Services, keys: Sequence[str], *, recheck_store: bo
     """Writes the raw messages of the keys' events to the store, once per identity, and returns the keys for which that
     failed. With `recheck_store` also those marked as archived that are missing: the store may be another one, or have
     lost them."""
-    rows = services.database.fetch(
-        """
+    query = """
         SELECT k.key, i.identity, i.body, i.archived_at
         FROM kfm.keys k JOIN kfm.inbox i ON i.key = ANY(ARRAY[k.key, k.inputs_from])
         WHERE k.key = ANY(%(keys)s) AND (i.archived_at IS NULL OR %(again)s) ORDER BY i.identity
-        """,
-        {"keys": list(keys), "again": recheck_store},
-    )
+    """
+    rows = services.database.fetch(query, {"keys": list(keys), "again": recheck_store})
     paths = {row["identity"]: archived_event(row["identity"]) for row in rows}
     there = services.store.exists_all(paths[row["identity"]] for row in rows if row["archived_at"] is not None)
     bodies = {paths[row["identity"]]: row["body"].encode() for row in rows}
@@ -142,10 +140,8 @@ def archive_events(services: Services, keys: Sequence[str], *, recheck_store: bo
     failed = {path: error for path, error in failures.items() if not isinstance(error, IntegrityBroken)}
     archived = [identity for identity, path in paths.items() if path not in failed]
     if archived:
-        services.database.execute(
-            "UPDATE kfm.inbox SET archived_at = clock_timestamp() WHERE identity = ANY(%(identities)s)",
-            {"identities": archived},
-        )
+        statement = "UPDATE kfm.inbox SET archived_at = clock_timestamp() WHERE identity = ANY(%(identities)s)"
+        services.database.execute(statement, {"identities": archived})
     return {row["key"]: failed[path] for row in rows if (path := paths[row["identity"]]) in failed}
 
 
@@ -171,17 +167,15 @@ def _ensure_keys(connection: Connection, events: Sequence[DistinctEvent]) -> Non
 
 
 def _record_queue_totals(connection: Connection, queue: str, counts: BatchCounts) -> None:
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.queue_totals AS q (queue, received, recorded, duplicates, refused, violations)
         VALUES (%(queue)s, %(received)s, %(recorded)s, %(duplicates)s, %(refused)s, %(violations)s)
         ON CONFLICT (queue) DO UPDATE SET
             received = q.received + excluded.received, recorded = q.recorded + excluded.recorded,
             duplicates = q.duplicates + excluded.duplicates, refused = q.refused + excluded.refused,
             violations = q.violations + excluded.violations
-        """,
-        {"queue": queue, **asdict(counts)},
-    )
+    """
+    connection.execute(statement, {"queue": queue, **asdict(counts)})
 
 
 def _release(connection: Connection, datasets: Datasets, events: Sequence[IngestEvent], actor: str) -> None:
@@ -201,7 +195,5 @@ def _release(connection: Connection, datasets: Datasets, events: Sequence[Ingest
             "reason": REGISTERED,
         },
     )
-    connection.execute(
-        "UPDATE kfm.inbox SET ready_at = 'infinity' WHERE identity = ANY(%(identities)s)",
-        {"identities": [event.identity for event in events]},
-    )
+    statement = "UPDATE kfm.inbox SET ready_at = 'infinity' WHERE identity = ANY(%(identities)s)"
+    connection.execute(statement, {"identities": [event.identity for event in events]})

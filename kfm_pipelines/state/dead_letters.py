@@ -133,14 +133,12 @@ def close(connection: Connection, letter: int, detail: Mapping[str, object]) -> 
 
 def _close(connection: Connection, condition: str, parameters: Mapping[str, object]) -> list[tuple[int, str]]:
     """Returns the closed letters and their keys."""
-    rows = connection.execute(
-        f"""
+    statement = f"""
         UPDATE kfm.dead_letters SET state = 'closed', closed_at = clock_timestamp(), changed_at = clock_timestamp(),
                filed_at = NULL
         WHERE {condition} RETURNING id, key
-        """.encode(),  # noqa: S608 - both conditions are literals in this module
-        parameters,
-    )
+    """.encode()  # noqa: S608 - both conditions are literals in this module
+    rows = connection.execute(statement, parameters)
     return [(row["id"], row["key"]) for row in rows]
 
 

@@ -107,24 +107,20 @@ class Claims:
 
     def held(self) -> dict[str, Claim]:
         """Returns the claims of this owner, ordered by key."""
-        rows = self._database.fetch(
-            """
+        query = """
             SELECT key, epoch, attempts FROM kfm.keys
             WHERE owner = %(owner)s AND dataset = coalesce(%(dataset)s, dataset) ORDER BY key
-            """,
-            {"owner": self.owner, "dataset": self._dataset},
-        )
+        """
+        rows = self._database.fetch(query, {"owner": self.owner, "dataset": self._dataset})
         return {row["key"]: self._claim(row) for row in rows}
 
     def renew(self) -> None:
         # A key locked by its own publication is safe; waiting for it would let the other leases expire.
-        self._database.execute(
-            """
+        statement = """
             UPDATE kfm.keys SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
             WHERE key IN (SELECT key FROM kfm.keys WHERE owner = %(owner)s ORDER BY key FOR NO KEY UPDATE SKIP LOCKED)
-            """,
-            {"owner": self.owner, "lease": self._lease_seconds},
-        )
+        """
+        self._database.execute(statement, {"owner": self.owner, "lease": self._lease_seconds})
 
     @contextmanager
     def keep_alive(self) -> Iterator[None]:
@@ -164,18 +160,15 @@ class Claims:
 
 def keys_of_other_datasets(database: Database, dataset: str, keys: Sequence[str]) -> dict[str, str]:
     """Returns the keys that belong to another dataset, with the reason to refuse each."""
-    rows = database.fetch(
-        "SELECT key, dataset FROM kfm.keys WHERE key = ANY(%(keys)s) AND dataset <> %(dataset)s",
-        {"keys": list(keys), "dataset": dataset},
-    )
+    query = "SELECT key, dataset FROM kfm.keys WHERE key = ANY(%(keys)s) AND dataset <> %(dataset)s"
+    rows = database.fetch(query, {"keys": list(keys), "dataset": dataset})
     return {row["key"]: wrong_dataset_reason(row["key"], row["dataset"], dataset) for row in rows}
 
 
 def keys_in_review(database: Database, keys: Sequence[str]) -> dict[str, str]:
     """Returns the keys with a release in review, or decided but not yet picked up, with the reason to refuse each."""
-    rows = database.fetch(
-        "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) AND awaiting IS NOT NULL", {"keys": list(keys)}
-    )
+    query = "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) AND awaiting IS NOT NULL"
+    rows = database.fetch(query, {"keys": list(keys)})
     return {row["key"]: f"{row['key']}: a release of it awaits review; that comes first" for row in rows}
 
 
@@ -189,14 +182,12 @@ def fenced_error(claim: Claim) -> Fenced:
 
 def due_or_held_keys(database: Database, keys: Sequence[str], owner: str) -> set[str]:
     """Returns the keys that are due, abandoned, or held by this owner."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT key FROM kfm.keys
         WHERE key = ANY(%(keys)s)
           AND (owner = %(owner)s OR due_at <= clock_timestamp() OR lease_until < clock_timestamp())
-        """,
-        {"keys": list(keys), "owner": owner},
-    )
+    """
+    rows = database.fetch(query, {"keys": list(keys), "owner": owner})
     return {row["key"] for row in rows}
 
 

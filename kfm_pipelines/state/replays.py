@@ -72,13 +72,11 @@ class PlannedKey:
 def create(database: Database, new: PlannedReplay, keys: Sequence[PlannedKey], actor: str) -> None:
     """Stores a plan. The keys are replayed in the given order."""
     with database.transaction() as connection:
-        connection.execute(
-            """
+        statement = """
             INSERT INTO kfm.replays (id, dataset, mode, plan, config, config_digest)
             VALUES (%(id)s, %(dataset)s, %(mode)s, %(plan)s, %(config)s, %(config_digest)s)
-            """,
-            {**asdict(new), "plan": jsonb(dict(new.plan)), "config": jsonb(dict(new.config))},
-        )
+        """
+        connection.execute(statement, {**asdict(new), "plan": jsonb(dict(new.plan)), "config": jsonb(dict(new.config))})
         connection.execute(
             """
             INSERT INTO kfm.replay_keys (replay, key, source, why, state, place)
@@ -113,14 +111,13 @@ def latest(database: Database, limit: int) -> list[Replay]:
 
 def active_replays(database: Database) -> list[Replay]:
     """Returns the replays that Dagster's daemon executes, without those with `here`, and others with an open batch."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT * FROM kfm.replays r
         WHERE CASE state WHEN 'running' THEN NOT coalesce((plan #>> '{terms,here}')::boolean, false)
                          ELSE EXISTS (SELECT FROM kfm.replay_batches b WHERE b.replay = r.id AND b.ended_at IS NULL) END
         ORDER BY created_at
-        """
-    )
+    """
+    rows = database.fetch(query)
     return [_replay(row) for row in rows]
 
 
@@ -162,30 +159,25 @@ def move(
 
 
 def record_move(connection: Connection, replay: str, what: str, actor: str, detail: Mapping[str, object]) -> None:
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.replay_moves (replay, what, actor, detail)
         VALUES (%(replay)s, %(what)s, %(actor)s, %(detail)s)
-        """,
-        {"replay": replay, "what": what, "actor": actor, "detail": jsonb(dict(detail))},
-    )
+    """
+    connection.execute(statement, {"replay": replay, "what": what, "actor": actor, "detail": jsonb(dict(detail))})
 
 
 def moves_of(database: Database, replay: str) -> list[dict[str, Any]]:
-    return database.fetch(
-        "SELECT what, actor, detail, at FROM kfm.replay_moves WHERE replay = %(replay)s ORDER BY id", {"replay": replay}
-    )
+    query = "SELECT what, actor, detail, at FROM kfm.replay_moves WHERE replay = %(replay)s ORDER BY id"
+    return database.fetch(query, {"replay": replay})
 
 
 def seconds_since_start(database: Database, replay: str) -> float:
     """Returns the seconds since the last start or resumption."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT extract(epoch FROM clock_timestamp() - max(at))::float AS seconds FROM kfm.replay_moves
         WHERE replay = %(replay)s AND what IN ('started', 'resumed')
-        """,
-        {"replay": replay},
-    )
+    """
+    rows = database.fetch(query, {"replay": replay})
     return float(rows[0]["seconds"] or 0.0)
 
 
@@ -194,9 +186,8 @@ def lock_replay(database: Database, replay: str) -> Iterator[bool]:
     """Yields whether this process may execute the replay; one does at a time. The lock ends with the process."""
     name = {"name": f"kfm replay {replay}"}
     with database.transaction() as connection:
-        [row] = connection.execute(
-            "SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0)) AS mine", name
-        ).fetchall()
+        query = "SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0)) AS mine"
+        [row] = connection.execute(query, name).fetchall()
         connection.commit()  # the lock belongs to the connection; an idle transaction would be ended after a while
         try:
             yield bool(row["mine"])

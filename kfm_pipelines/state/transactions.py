@@ -54,10 +54,8 @@ def advance(database: Database, dataset: str, results: Sequence[StageResult]) ->
 def await_review(database: Database, claim: Claim, release_digest: str, audit_entry: AuditEntry) -> None:
     """Frees a key until its release is reviewed. The transaction stays open, so that the staged files are kept."""
     with database.transaction() as connection:
-        connection.execute(
-            "UPDATE kfm.keys SET awaiting = %(digest)s WHERE key = %(key)s AND epoch = %(epoch)s",
-            {"digest": release_digest, "key": claim.key, "epoch": claim.epoch},
-        )
+        statement = "UPDATE kfm.keys SET awaiting = %(digest)s WHERE key = %(key)s AND epoch = %(epoch)s"
+        connection.execute(statement, {"digest": release_digest, "key": claim.key, "epoch": claim.epoch})
         audit.record(connection, [audit_entry])
         _free_keys(connection, [claim])
 
@@ -117,9 +115,8 @@ def close_abandoned(database: Database, claim: Claim) -> Entry | None:
             return None
         if last.step is Step.PUBLISH:
             return last
-        reviewed = connection.execute(
-            "UPDATE kfm.keys SET awaiting = NULL WHERE key = %(key)s AND awaiting IS NOT NULL", {"key": claim.key}
-        ).rowcount
+        statement = "UPDATE kfm.keys SET awaiting = NULL WHERE key = %(key)s AND awaiting IS NOT NULL"
+        reviewed = connection.execute(statement, {"key": claim.key}).rowcount
         reason = f"abandoned by run {last.run_id} after {last.step}; rolled back"
         if reviewed:
             reason = "its review is over, or something newer came; computed again"
@@ -147,9 +144,8 @@ def settle(connection: Connection, outcomes: Mapping[Claim, Mapping[str, object]
     """Marks the keys' events as succeeded, closes their dead letters and frees them."""
     keys = [claim.key for claim in outcomes]
     _move_started(connection, keys, "succeeded")
-    connection.execute(
-        "UPDATE kfm.keys SET awaiting = NULL WHERE key = ANY(%(keys)s) AND awaiting IS NOT NULL", {"keys": keys}
-    )
+    statement = "UPDATE kfm.keys SET awaiting = NULL WHERE key = ANY(%(keys)s) AND awaiting IS NOT NULL"
+    connection.execute(statement, {"keys": keys})
     details = {claim.key: {**outcome, "run": claim.owner} for claim, outcome in outcomes.items()}
     dead_letters.close_keys(connection, details)
     _free_keys(connection, list(outcomes))
@@ -167,12 +163,10 @@ def _open(
     ]
     wal.append(connection, begun)
     started = [event.identity for key, known in events.items() for event in known if event.key == key]
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.inbox SET state = 'started' WHERE identity = ANY(%(started)s) AND state IN ('received', 'failed')
-        """,
-        {"started": started},
-    )
+    """
+    connection.execute(statement, {"started": started})
 
 
 def _free_keys(
@@ -210,11 +204,9 @@ def _free_keys(
 
 
 def _move_started(connection: Connection, keys: Sequence[str], state: str) -> None:
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.inbox SET state = %(state)s,
             settled_at = CASE WHEN %(state)s = 'succeeded' THEN clock_timestamp() END
         WHERE key = ANY(%(keys)s) AND state = 'started'
-        """,
-        {"keys": list(keys), "state": state},
-    )
+    """
+    connection.execute(statement, {"keys": list(keys), "state": state})

@@ -21,10 +21,8 @@ def make_due(
     now: datetime | None,
 ) -> None:
     """Makes keys of new events due by their declaration, those of moved ones at once, unless held or waiting."""
-    rows = connection.execute(
-        "SELECT identity FROM kfm.inbox WHERE identity = ANY(%(identities)s) AND ready_at > clock_timestamp()",
-        {"identities": [event.identity for event in (*fresh, *moved)]},
-    )
+    query = "SELECT identity FROM kfm.inbox WHERE identity = ANY(%(identities)s) AND ready_at > clock_timestamp()"
+    rows = connection.execute(query, {"identities": [event.identity for event in (*fresh, *moved)]})
     unready = {row["identity"] for row in rows}
     wanted = [event for event in fresh if event.identity not in unready]
     changed = [event for event in moved if event.identity not in unready]
@@ -50,13 +48,11 @@ def make_due(
 def make_keys_due(connection: Connection, keys: Sequence[str]) -> None:
     """Makes these keys, and keys that take their inputs from them, due at once."""
     if keys:
-        connection.execute(
-            """
+        statement = """
             UPDATE kfm.keys SET due_at = least(due_at, clock_timestamp())
             WHERE key = ANY(%(keys)s) OR inputs_from = ANY(%(keys)s)
-            """,
-            {"keys": list(keys)},
-        )
+        """
+        connection.execute(statement, {"keys": list(keys)})
 
 
 def close_windows(database: Database, datasets: Datasets) -> int:
@@ -71,27 +67,23 @@ def _close_windows_of_dataset(database: Database, dataset: Dataset) -> int:
     count = 0
     while True:
         with database.transaction() as connection:
-            rows = connection.execute(
-                """
+            query = """
                 SELECT DISTINCT i.key
                 FROM kfm.inbox i JOIN kfm.keys k ON k.key = i.key
                 JOIN kfm.checkpoints c ON c.dataset = i.dataset AND c.partition = %(whole)s
                 WHERE i.dataset = %(dataset)s AND i.state = 'received' AND i.ready_at < 'infinity'
                   AND k.window_end <= c.watermark
                 LIMIT %(limit)s
-                """,
-                parameters,
-            ).fetchall()
+            """
+            rows = connection.execute(query, parameters).fetchall()
             closed = [row["key"] for row in rows]
             keys = [row["key"] for row in connection.execute(LOCK_AVAILABLE, {"keys": closed})]
             _mark_ready(connection, keys)
-            connection.execute(
-                """
+            statement = """
                 UPDATE kfm.keys k SET due_at = least(due_at, clock_timestamp()) WHERE key = ANY(%(keys)s) AND EXISTS (
                     SELECT FROM kfm.inbox i WHERE i.key = k.key AND i.state = 'received' AND i.ready_at IS NULL)
-                """,
-                {"keys": keys},
-            )
+            """
+            connection.execute(statement, {"keys": keys})
         count += len(keys)
         if len(closed) < KEY_BATCH_SIZE or not keys:
             return count
@@ -136,23 +128,19 @@ def _set_ready_at(
 
 
 def _keys_with_enough_events(connection: Connection, dataset: Dataset, events: Sequence[IngestEvent]) -> list[str]:
-    rows = connection.execute(
-        """
+    query = """
         SELECT key FROM kfm.inbox
         WHERE key = ANY(%(keys)s) AND state = 'received' AND ready_at IS DISTINCT FROM 'infinity'
         GROUP BY key HAVING count(*) >= %(enough)s
-        """,
-        {"keys": [event.key for event in events], "enough": dataset.due.events},
-    )
+    """
+    rows = connection.execute(query, {"keys": [event.key for event in events], "enough": dataset.due.events})
     return [row["key"] for row in rows]
 
 
 def _mark_ready(connection: Connection, keys: Sequence[str]) -> None:
     """Ends the wait of these keys' events, except held ones."""
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.inbox SET ready_at = NULL
         WHERE key = ANY(%(keys)s) AND state = 'received' AND ready_at < 'infinity'
-        """,
-        {"keys": list(keys)},
-    )
+    """
+    connection.execute(statement, {"keys": list(keys)})

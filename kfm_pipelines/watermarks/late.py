@@ -78,9 +78,8 @@ def reevaluate_lateness(database: Database, datasets: Datasets) -> int:
 def _reevaluate_batch(database: Database, datasets: Datasets, dataset: str) -> tuple[int, bool]:
     """Returns how many events changed, and whether no others are left."""
     with database.transaction() as connection:
-        mark = connection.execute(
-            "SELECT since, until FROM kfm.late_again WHERE dataset = %(dataset)s", {"dataset": dataset}
-        ).fetchone()
+        query = "SELECT since, until FROM kfm.late_again WHERE dataset = %(dataset)s"
+        mark = connection.execute(query, {"dataset": dataset}).fetchone()
         if mark is None:
             return 0, True
         parameters = {"dataset": dataset, **mark}
@@ -103,9 +102,8 @@ def _reevaluate_batch(database: Database, datasets: Datasets, dataset: str) -> t
 
 def _lock_free_keys(connection: Connection, keys: Sequence[str]) -> set[str]:
     """Locks and returns the keys that are free, as are all keys that take their inputs from them."""
-    rows = connection.execute(
-        "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(keys)}
-    ).fetchall()
+    query = "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)"
+    rows = connection.execute(query, {"keys": list(keys)}).fetchall()
     wanted = sorted({*keys, *(row["key"] for row in rows)})
     locked = {row["key"] for row in connection.execute(LOCK_AVAILABLE, {"keys": wanted})}
     return (locked & set(keys)) - {row["inputs_from"] for row in rows if row["key"] not in locked}
@@ -143,15 +141,13 @@ def _record_lateness(connection: Connection, datasets: Datasets, changes: Sequen
 
 def _apply_holds(connection: Connection, identities: Sequence[str]) -> None:
     """Makes held events wait and others ready. Listed events wait until their key is requested."""
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.inbox i SET ready_at = CASE WHEN l.state = 'held' THEN 'infinity'::timestamptz END
         FROM kfm.inbox known LEFT JOIN kfm.late l ON l.identity = known.identity
         WHERE i.identity = known.identity AND known.identity = ANY(%(identities)s) AND known.queue <> %(listing)s
           AND coalesce(l.state = 'held', false) <> coalesce(known.ready_at = 'infinity', false)
-        """,
-        {"identities": list(identities), "listing": LISTING},
-    )
+    """
+    connection.execute(statement, {"identities": list(identities), "listing": LISTING})
 
 
 def _record_audit(connection: Connection, datasets: Datasets, identities: Sequence[str]) -> None:

@@ -14,21 +14,17 @@ WHOLE_DATASET = "*"  # the row of the dataset among those of its partitions
 
 def read_watermark(database: Database, dataset: str) -> datetime | None:
     """Returns the time up to which all windows are closed; None when none is."""
-    rows = database.fetch(
-        "SELECT watermark FROM kfm.checkpoints WHERE dataset = %(dataset)s AND partition = %(whole)s",
-        {"dataset": dataset, "whole": WHOLE_DATASET},
-    )
+    query = "SELECT watermark FROM kfm.checkpoints WHERE dataset = %(dataset)s AND partition = %(whole)s"
+    rows = database.fetch(query, {"dataset": dataset, "whole": WHOLE_DATASET})
     return rows[0]["watermark"] if rows else None
 
 
 def window_ends_after(database: Database, keys: Sequence[str], until: datetime | None) -> dict[str, datetime]:
-    rows = database.fetch(
-        """
+    query = """
         SELECT key, window_end FROM kfm.keys
         WHERE key = ANY(%(keys)s) AND window_end > coalesce(%(until)s::timestamptz, '-infinity')
-        """,
-        {"keys": list(keys), "until": until},
-    )
+    """
+    rows = database.fetch(query, {"keys": list(keys), "until": until})
     return {row["key"]: row["window_end"] for row in rows}
 
 
@@ -58,10 +54,8 @@ class WatermarkStatus:
 
 
 def read_watermarks(database: Database) -> dict[str, datetime]:
-    rows = database.fetch(
-        "SELECT dataset, watermark FROM kfm.checkpoints WHERE partition = %(whole)s ORDER BY dataset",
-        {"whole": WHOLE_DATASET},
-    )
+    query = "SELECT dataset, watermark FROM kfm.checkpoints WHERE partition = %(whole)s ORDER BY dataset"
+    rows = database.fetch(query, {"whole": WHOLE_DATASET})
     return {row["dataset"]: row["watermark"] for row in rows}
 
 

@@ -117,13 +117,11 @@ def _read_pages(connection: Connection, dataset: str, since: datetime | None) ->
 def _watermark_at(
     connection: Connection, dataset: str, at: datetime, comparison: Literal["<", "<="]
 ) -> datetime | None:
-    row = connection.execute(
-        f"""
+    query = f"""
         SELECT watermark FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at {comparison} %(at)s
         ORDER BY at DESC LIMIT 1
-        """.encode(),  # noqa: S608
-        {"dataset": dataset, "at": at},
-    ).fetchone()
+    """.encode()  # noqa: S608
+    row = connection.execute(query, {"dataset": dataset, "at": at}).fetchone()
     return row["watermark"] if row else None
 
 
@@ -140,10 +138,8 @@ def _replace_steps(
         {"dataset": dataset, "since": known_in and known_in.since, "upto": known_in and known_in.until},
     )
     known = {WatermarkStep(row["at"], row["watermark"]) for row in rows}
-    connection.execute(
-        "DELETE FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at = ANY(%(ats)s)",
-        {"dataset": dataset, "ats": [step.at for step in known - steps]},
-    )
+    statement = "DELETE FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at = ANY(%(ats)s)"
+    connection.execute(statement, {"dataset": dataset, "ats": [step.at for step in known - steps]})
     added = list(steps - known)
     connection.execute(
         """

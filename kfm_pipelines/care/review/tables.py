@@ -37,17 +37,15 @@ def pending_reviews(
     database: Database, dataset: str | None = None, *, also_approved: bool = False
 ) -> list[PendingReview]:
     """Returns the longest waiting first. Approved releases that no run has claimed yet are left out by default."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT k.key, k.dataset, k.awaiting, w.txn, w.at, w.detail
         FROM kfm.keys k CROSS JOIN LATERAL (
             SELECT txn, at, detail FROM kfm.wal WHERE key = k.key AND step = 'stage_atomic' ORDER BY id DESC LIMIT 1) w
         WHERE k.awaiting IS NOT NULL AND k.owner IS NULL AND (k.due_at IS NULL OR %(also_approved)s)
           AND k.dataset = coalesce(%(dataset)s, k.dataset)
         ORDER BY w.at, k.key
-        """,
-        {"dataset": dataset, "also_approved": also_approved},
-    )
+    """
+    rows = database.fetch(query, {"dataset": dataset, "also_approved": also_approved})
     return [PendingReview(r["key"], r["dataset"], r["txn"], r["awaiting"], r["at"], r["detail"]) for r in rows]
 
 
@@ -59,10 +57,8 @@ def pending_review(database: Database, key: str, *, also_approved: bool = False)
 
 
 def decisions_about(database: Database, key: str, release_digest: str) -> list[Decision]:
-    rows = database.fetch(
-        "SELECT * FROM kfm.review_decisions WHERE key = %(key)s AND release_digest = %(digest)s ORDER BY id",
-        {"key": key, "digest": release_digest},
-    )
+    query = "SELECT * FROM kfm.review_decisions WHERE key = %(key)s AND release_digest = %(digest)s ORDER BY id"
+    rows = database.fetch(query, {"key": key, "digest": release_digest})
     return [
         Decision(row["key"], row["release_digest"], row["decision"], Signature.from_row(row), row["at"]) for row in rows
     ]
@@ -72,13 +68,11 @@ def approve(database: Database, pending: PendingReview, signed: Signature, polic
     """Records the approval and makes the key due: a run reproduces the same bytes and publishes them."""
     with database.transaction() as connection:
         _record_decision(connection, pending, "approved", signed, policy)
-        freed = connection.execute(
-            """
+        statement = """
             UPDATE kfm.keys SET due_at = clock_timestamp()
             WHERE key = %(key)s AND awaiting = %(digest)s AND owner IS NULL AND due_at IS NULL
-            """,
-            {"key": pending.key, "digest": pending.release_digest},
-        ).rowcount
+        """
+        freed = connection.execute(statement, {"key": pending.key, "digest": pending.release_digest}).rowcount
         if not freed:
             raise _no_longer_pending(pending)
 

@@ -12,8 +12,7 @@ from kfm_pipelines.state.kill_switch import find_killed, killed_datasets
 
 def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
     """`published_until` is the time up to which every known window is published."""
-    rows = database.fetch(
-        """
+    query = """
         WITH published AS (SELECT DISTINCT key FROM kfm.revisions),
         open_letters AS (
             SELECT dataset, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving') GROUP BY dataset),
@@ -32,8 +31,8 @@ def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
         LEFT JOIN held h ON h.dataset = k.dataset
         LEFT JOIN kfm.checkpoints c ON c.dataset = k.dataset AND c.partition = '*'
         GROUP BY k.dataset ORDER BY k.dataset
-        """
-    )
+    """
+    rows = database.fetch(query)
     states = database.fetch("SELECT dataset, state, count(*) AS n FROM kfm.inbox GROUP BY dataset, state")
     overview: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -62,12 +61,11 @@ def queue_totals(database: Database, queue: str) -> dict[str, int]:
 
 
 def letters_by_class(database: Database) -> dict[str, int]:
-    rows = database.fetch(
-        """
+    query = """
         SELECT triage, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving')
         GROUP BY triage ORDER BY triage
-        """
-    )
+    """
+    rows = database.fetch(query)
     return {row["triage"]: row["n"] for row in rows}
 
 
@@ -77,32 +75,27 @@ def refused_messages(database: Database) -> int:
 
 
 def latest_dead_letters(database: Database, limit: int) -> list[dict[str, Any]]:
-    return database.fetch(
-        """
+    query = """
         SELECT id AS letter, changed_at AS at, dataset, key, failure_stage, triage, error, reason
         FROM kfm.dead_letters WHERE state IN ('open', 'redriving') ORDER BY changed_at DESC LIMIT %(limit)s
-        """,
-        {"limit": limit},
-    )
+    """
+    return database.fetch(query, {"limit": limit})
 
 
 def key_history(database: Database, key: str) -> dict[str, Any] | None:
     """Returns everything that happened to one key; None when no event has named it."""
     parameters = {"key": key}
-    keys = database.fetch(
-        """
+    query = """
         SELECT key, dataset, window_start, window_end, epoch, attempts, owner, lease_until, due_at, awaiting
         FROM kfm.keys WHERE key = %(key)s
-        """,
-        parameters,
-    )
+    """
+    keys = database.fetch(query, parameters)
     if not keys:
         return None
     with database.transaction() as connection:
         stopped = find_killed(connection, keys[0]["dataset"])
-    transitions = database.fetch(
-        "SELECT txn, epoch, step, outcome, run_id, detail, at FROM kfm.wal WHERE key = %(key)s ORDER BY id", parameters
-    )
+    query = "SELECT txn, epoch, step, outcome, run_id, detail, at FROM kfm.wal WHERE key = %(key)s ORDER BY id"
+    transitions = database.fetch(query, parameters)
     return {
         **keys[0],
         "killed": stopped.as_document() if stopped else None,
@@ -149,18 +142,15 @@ def key_history(database: Database, key: str) -> dict[str, Any] | None:
 
 def keys_in_progress(database: Database, keys: list[str]) -> list[str]:
     """Returns those of the keys that are unknown, due, or held by a run."""
-    rows = database.fetch(
-        "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) AND due_at IS NULL AND owner IS NULL", {"keys": keys}
-    )
+    query = "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) AND due_at IS NULL AND owner IS NULL"
+    rows = database.fetch(query, {"keys": keys})
     done = {row["key"] for row in rows}
     return [key for key in keys if key not in done]
 
 
 def revisions_of(database: Database, keys: list[str]) -> dict[str, int]:
-    rows = database.fetch(
-        "SELECT key, max(revision) AS revision FROM kfm.revisions WHERE key = ANY(%(keys)s) GROUP BY key",
-        {"keys": keys},
-    )
+    query = "SELECT key, max(revision) AS revision FROM kfm.revisions WHERE key = ANY(%(keys)s) GROUP BY key"
+    rows = database.fetch(query, {"keys": keys})
     return {row["key"]: row["revision"] for row in rows}
 
 
@@ -180,8 +170,7 @@ class SettledCounts:
 
 def count_settled(database: Database, length: timedelta, slow_after_seconds: float) -> SettledCounts:
     """A key that will be retried has not failed yet. Replays have no sending time and do not count as events."""
-    [row] = database.fetch(
-        """
+    query = """
         SELECT (SELECT count(*) FROM kfm.wal WHERE at > statement_timestamp() - %(length)s::interval
                 AND (outcome IN ('APPLIED', 'SKIPPED') OR outcome = 'FAILED' AND detail ? 'stage')) AS keys,
                (SELECT count(*) FROM kfm.wal WHERE at > statement_timestamp() - %(length)s::interval
@@ -189,56 +178,48 @@ def count_settled(database: Database, length: timedelta, slow_after_seconds: flo
                count(sent_at) AS events,
                count(*) FILTER (WHERE settled_at - sent_at > make_interval(secs => %(seconds)s)) AS slow
         FROM kfm.inbox WHERE settled_at > statement_timestamp() - %(length)s::interval
-        """,
-        {"length": length, "seconds": slow_after_seconds},
-    )
+    """
+    [row] = database.fetch(query, {"length": length, "seconds": slow_after_seconds})
     return SettledCounts(row["keys"], row["failed"], row["events"], row["slow"])
 
 
 def latency_quantiles(database: Database, length: timedelta, quantiles: Sequence[float]) -> list[float]:
     """Returns quantiles of the seconds from sent to settled; none when nothing was settled."""
-    [row] = database.fetch(
-        """
+    query = """
         SELECT percentile_cont(%(quantiles)s::float[]) WITHIN GROUP (
                    ORDER BY greatest(0, extract(epoch FROM settled_at - sent_at))) AS found
         FROM kfm.inbox WHERE settled_at > statement_timestamp() - %(length)s::interval AND sent_at IS NOT NULL
-        """,
-        {"length": length, "quantiles": list(quantiles)},
-    )
+    """
+    [row] = database.fetch(query, {"length": length, "quantiles": list(quantiles)})
     return [float(value) for value in row["found"] or ()]
 
 
 def double_applies(database: Database, length: timedelta) -> dict[str, int]:
     """Counts revisions with the same inputs as the revision before, by dataset. Any is a broken guarantee."""
-    rows = database.fetch(
-        """
+    query = """
         WITH doubled AS MATERIALIZED (
             SELECT r.key FROM kfm.revisions r
             JOIN kfm.revisions b ON b.key = r.key AND b.revision = r.revision - 1 AND b.inputs_hash = r.inputs_hash
             WHERE r.applied_at > statement_timestamp() - %(length)s::interval
         )
         SELECT k.dataset, count(*) AS n FROM doubled JOIN kfm.keys k USING (key) GROUP BY k.dataset
-        """,
-        {"length": length},
-    )
+    """
+    rows = database.fetch(query, {"length": length})
     return {row["dataset"]: row["n"] for row in rows}
 
 
 def last_published(database: Database, datasets: Iterable[str]) -> dict[str, datetime]:
-    rows = database.fetch(
-        """
+    query = """
         SELECT d.dataset, l.at
         FROM unnest(%(datasets)s::text[]) AS d (dataset)
         CROSS JOIN LATERAL (SELECT at FROM kfm.ledger WHERE dataset = d.dataset ORDER BY id DESC LIMIT 1) l
-        """,
-        {"datasets": list(datasets)},
-    )
+    """
+    rows = database.fetch(query, {"datasets": list(datasets)})
     return {row["dataset"]: row["at"] for row in rows}
 
 
 def letters_by_queue(database: Database) -> dict[str | None, int]:
     """Counts waiting dead letters by the queue of their message; None for letters of keys."""
-    rows = database.fetch(
-        "SELECT queue, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving') GROUP BY queue"
-    )
+    query = "SELECT queue, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving') GROUP BY queue"
+    rows = database.fetch(query)
     return {row["queue"]: row["n"] for row in rows}

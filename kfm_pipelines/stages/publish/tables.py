@@ -78,13 +78,11 @@ class Publication:
 
     def earlier_revisions(self, key: str, revision: int, withdrawn: Sequence[str]) -> list[int]:
         """Returns the revisions before this one that are not withdrawn."""
-        rows = self._connection.execute(
-            """
+        query = """
             SELECT revision FROM kfm.revisions
             WHERE key = %(key)s AND revision < %(revision)s AND NOT content_hash = ANY(%(withdrawn)s) ORDER BY revision
-            """,
-            {"key": key, "revision": revision, "withdrawn": list(withdrawn)},
-        )
+        """
+        rows = self._connection.execute(query, {"key": key, "revision": revision, "withdrawn": list(withdrawn)})
         return [row["revision"] for row in rows]
 
     def withdrawn_contents(self, contents: Mapping[str, str]) -> dict[str, list[str]]:
@@ -144,10 +142,8 @@ def lock_keys(connection: Connection, dataset: str, claims: Sequence[Claim], *, 
         kill_switch.refuse_if_killed(connection, dataset)
         if not held:
             raise DatasetKilled(f"{dataset} was killed a moment ago")
-    rows = connection.execute(
-        "SELECT key, epoch, dataset FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR UPDATE",
-        {"keys": [claim.key for claim in claims]},
-    )
+    query = "SELECT key, epoch, dataset FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR UPDATE"
+    rows = connection.execute(query, {"keys": [claim.key for claim in claims]})
     found, refused = {row["key"]: row for row in rows}, {}
     for claim in claims:
         row = found.get(claim.key)
@@ -162,8 +158,7 @@ def retained_releases(connection: Connection, *, since: datetime | None = None) 
     """Returns the releases whose objects must be kept: each one that may still be published, is a revision, or was the
     last applied to its key (a restored revision gets new documents), except those whose content was withdrawn with its
     exemption. `since` leaves out what was staged earlier and keeps the query fast however long the log is."""
-    rows = connection.execute(
-        """
+    statement = """
         WITH released AS (
             SELECT w.key, w.txn, w.detail,
                    (SELECT e.outcome FROM kfm.wal e WHERE e.key = w.key AND e.txn = w.txn AND e.outcome IS NOT NULL)
@@ -174,22 +169,20 @@ def retained_releases(connection: Connection, *, since: datetime | None = None) 
             EXISTS (SELECT FROM kfm.revisions r WHERE r.key = s.key AND r.txn = s.txn)
             AND NOT EXISTS (SELECT FROM kfm.audit a WHERE a.key = s.key AND a.action = 'exempted'
                             AND a.digest = s.detail->>'content_hash'))
-        """,
-        {"since": since},
-    )
+    """
+    rows = connection.execute(statement, {"since": since})
     return [Release.from_values(row["detail"]) for row in rows]
 
 
 def open_transactions(connection: Connection) -> set[tuple[str, int]]:
     """Returns key and transaction of everything that has not ended."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT key, epoch AS txn FROM kfm.keys WHERE owner IS NOT NULL
         UNION
         SELECT key, txn FROM (SELECT DISTINCT ON (key) key, txn, outcome FROM kfm.wal ORDER BY key, id DESC) last
         WHERE outcome IS NULL
-        """
-    )
+    """
+    rows = connection.execute(query)
     return {(row["key"], row["txn"]) for row in rows}
 
 

@@ -22,8 +22,7 @@ class Origin:
 
 def origins_of(database: Database, keys: Collection[str]) -> dict[str, Origin]:
     """Returns the origin of each of these keys that has an event."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT key,
                (array_agg(trace ORDER BY place) FILTER (WHERE trace IS NOT NULL))[1] AS trace,
                array_agg(identity ORDER BY place) AS events,
@@ -36,9 +35,8 @@ def origins_of(database: Database, keys: Collection[str]) -> dict[str, Origin]:
             ) AS place
             FROM kfm.inbox i WHERE i.key = asked.key ORDER BY place LIMIT %(most)s
         ) newest GROUP BY key
-        """,
-        {"keys": list(dict.fromkeys(keys)), "most": MAX_EVENTS_LISTED},
-    )
+    """
+    rows = database.fetch(query, {"keys": list(dict.fromkeys(keys)), "most": MAX_EVENTS_LISTED})
     return {
         row["key"]: Origin(row["trace"], tuple(row["events"]), tuple(row["objects"]), row["made_at"]) for row in rows
     }
@@ -71,8 +69,7 @@ def settled_events(database: Database, transactions: Mapping[str, int]) -> dict[
 
 def rows_before(database: Database, revisions: Mapping[str, int]) -> dict[str, int]:
     """Returns the row count of the revision before each; for a first one, that of the previous window."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT asked.key, coalesce(b.rows, before.rows) AS rows
         FROM unnest(%(keys)s::text[], %(revisions)s::integer[]) AS asked (key, revision)
         JOIN kfm.keys mine ON mine.key = asked.key
@@ -84,7 +81,6 @@ def rows_before(database: Database, revisions: Mapping[str, int]) -> dict[str, i
               AND split_part(k.key, ':', 5) = split_part(mine.key, ':', 5) AND k.window_start < mine.window_start
             ORDER BY k.window_start DESC LIMIT 1) before ON true
         WHERE coalesce(b.rows, before.rows) IS NOT NULL
-        """,
-        {"keys": list(revisions), "revisions": list(revisions.values())},
-    )
+    """
+    rows = database.fetch(query, {"keys": list(revisions), "revisions": list(revisions.values())})
     return {row["key"]: int(row["rows"]) for row in rows}
