@@ -133,12 +133,7 @@ def _insert(connection: Connection, queue: str, events: Sequence[DistinctEvent])
                     %(made_at)b::timestamptz[], %(body)b::text[])
         ON CONFLICT (identity) DO NOTHING RETURNING identity
         """,
-        {
-            **columns,
-            "made_at": [one.made_at for one in events],
-            "body": [one.body for one in events],
-            "queue": queue,
-        },
+        {**columns, "made_at": [one.made_at for one in events], "body": [one.body for one in events], "queue": queue},
     ).fetchall()
     inserted = {row["identity"] for row in rows}
     return [one for one in events if one.event.identity in inserted]

@@ -55,12 +55,7 @@ class RecordedBatch:
 
 
 def record(
-    database: Database,
-    queue: str,
-    deliveries: Sequence[Delivery],
-    datasets: Datasets,
-    *,
-    now: datetime | None = None,
+    database: Database, queue: str, deliveries: Sequence[Delivery], datasets: Datasets, *, now: datetime | None = None
 ) -> RecordedBatch:
     """Commits a batch of messages: new events make their keys due and advance their streams, known ones change nothing.
     `now` replaces the database's clock for watermarks and waits."""

@@ -152,9 +152,7 @@ def settle(connection: Connection, outcomes: Mapping[Claim, Mapping[str, object]
 
 
 def _open(
-    connection: Connection,
-    details: Mapping[Claim, Mapping[str, object]],
-    events: Mapping[str, Sequence[IngestEvent]],
+    connection: Connection, details: Mapping[Claim, Mapping[str, object]], events: Mapping[str, Sequence[IngestEvent]]
 ) -> None:
     """Starts the keys' own events; those of a key that one takes inputs from are left to that key."""
     begun = [

@@ -44,11 +44,7 @@ REACHED_BY_NOW = _REACHED.format(comparison="<=", time="coalesce(%(now)s::timest
 
 
 def recompute_steps(
-    connection: Connection,
-    dataset: Dataset,
-    new: Advances,
-    superseded: Advances,
-    evaluated_by_caller: Sequence[str],
+    connection: Connection, dataset: Dataset, new: Advances, superseded: Advances, evaluated_by_caller: Sequence[str]
 ) -> None:
     """Recomputes the steps from the first new advance until they agree with the stored ones again."""
     since = min(one.at for _, one in new)

@@ -129,11 +129,7 @@ class StageTelemetry:
                 stage=stage,
             ),
             self._services.telemetry.spans.span(
-                span or stage,
-                self._attributes(claim, stage, origin),
-                parent=trace,
-                links=links,
-                begun=begun,
+                span or stage, self._attributes(claim, stage, origin), parent=trace, links=links, begun=begun
             ) as opened,
         ):
             try:
