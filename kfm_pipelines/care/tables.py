@@ -8,7 +8,7 @@ from kfm_pipelines.care.signatures import Signature
 from kfm_pipelines.errors import PolicyRefused, ReviewRefused
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, insert_rows, jsonb
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,9 @@ class Exemption:
 def record_exemption(database: Database, exemption: Exemption) -> None:
     signed = exemption.signed
     with database.transaction() as connection:
-        connection.execute(
-            """
-            INSERT INTO kfm.exemptions
-                (id, dataset, policy, key_prefix, until, statement, authority, holder, key_id, signature)
-            VALUES (%(id)s, %(dataset)s, %(policy)s, %(key_prefix)s, %(until)s, %(statement)s, %(authority)s,
-                    %(holder)s, %(key_id)s, %(signature)s)
-            """,
-            {
-                **{name: getattr(exemption, name) for name in ("id", "dataset", "policy", "key_prefix", "until")},
-                **signed.as_row(),
-            },
-        )
+        granted = {name: getattr(exemption, name) for name in ("id", "dataset", "policy", "key_prefix")}
+        granted["until"] = exemption.until.isoformat()
+        insert_rows(connection, "exemptions", [granted | asdict(signed)])
         _audit(connection, Action.EXEMPTION_GIVEN, exemption, signed)
 
 
@@ -51,7 +42,8 @@ def record_exemption_end(database: Database, exemption: Exemption, signed: Signa
             VALUES (%(id)s, %(statement)s, %(authority)s, %(holder)s, %(key_id)s, %(signature)s)
             ON CONFLICT DO NOTHING
         """
-        ended = connection.execute(statement, {"id": exemption.id, **signed.as_row()}).rowcount
+        signature = {**asdict(signed), "statement": jsonb(dict(signed.statement))}
+        ended = connection.execute(statement, {"id": exemption.id, **signature}).rowcount
         if not ended:
             raise ReviewRefused(f"exemption {exemption.id} has already ended")
         # What was published under it must be masked, so its keys are due again.

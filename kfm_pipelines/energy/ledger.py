@@ -6,7 +6,7 @@ from datetime import date
 
 from kfm_pipelines.energy.estimate import UNKNOWN, Energy
 from kfm_pipelines.energy.meter import Usage
-from kfm_pipelines.state.database import Database, Row
+from kfm_pipelines.state.database import Database, Row, insert_rows
 
 _ENTRY_COLUMNS = ("run_id", "stage", "dataset", "key", "epoch", "replay")
 _USAGE_COLUMNS = (
@@ -31,27 +31,18 @@ class EnergyEntry:
 
 def record_entries(database: Database, entries: Sequence[EnergyEntry], coefficients: str) -> None:
     """`coefficients` is the digest of the stored coefficients."""
-    if not entries:
-        return
-    database.execute(
-        """
-        INSERT INTO kfm.energy (run_id, stage, dataset, key, epoch, replay, method, wall_seconds, cpu_seconds,
-                                gigabyte_seconds, bytes_read, bytes_written, network_bytes, watt_seconds, carbon_grams,
-                                cost_usd, coefficients)
-        SELECT entry.*, %(coefficients)s
-        FROM unnest(%(run_id)s::text[], %(stage)s::text[], %(dataset)s::text[], %(key)s::text[],
-                    %(epoch)s::bigint[], %(replay)s::text[], %(method)s::text[], %(wall_seconds)s::float[],
-                    %(cpu_seconds)s::float[], %(gigabyte_seconds)s::float[], %(bytes_read)s::bigint[],
-                    %(bytes_written)s::bigint[], %(network_bytes)s::bigint[], %(watt_seconds)s::float[],
-                    %(carbon_grams)s::float[], %(cost_usd)s::float[]) AS entry
-        """,
+    rows = [
         {
+            **{name: getattr(one, name) for name in _ENTRY_COLUMNS},
+            **{name: getattr(one.usage, name) for name in _USAGE_COLUMNS},
+            **{name: getattr(one.energy, name) for name in ("method", *_ENERGY_COLUMNS)},
             "coefficients": coefficients,
-            **{name: [getattr(one, name) for one in entries] for name in _ENTRY_COLUMNS},
-            **{name: [getattr(one.usage, name) for one in entries] for name in _USAGE_COLUMNS},
-            **{name: [getattr(one.energy, name) for one in entries] for name in ("method", *_ENERGY_COLUMNS)},
-        },
-    )
+        }
+        for one in entries
+    ]
+    if rows:
+        with database.transaction() as connection:
+            insert_rows(connection, "energy", rows)
 
 
 def record_lost_stages(database: Database, keys: Sequence[str], dataset: str, coefficients: str) -> None:

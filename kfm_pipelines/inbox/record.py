@@ -17,7 +17,7 @@ from kfm_pipelines.inbox.deduplicate import (
 )
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import dead_letters, inbox
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, columns
 from kfm_pipelines.state.inbox import LISTING, Delivery
 from kfm_pipelines.state.keys import PRIORITIES
 from kfm_pipelines.stores.layout import archived_event
@@ -144,21 +144,14 @@ def _ensure_keys(connection: Connection, events: Sequence[DistinctEvent]) -> Non
     # In the order of the keys, so that two consumers never deadlock.
     first = {one.event.key: one.event for one in events}
     ordered = [first[key] for key in sorted(first)]
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.keys (priority, key, dataset, window_start, window_end)
-        SELECT %(lowest)s, *
-        FROM unnest(%(keys)s::text[], %(datasets)s::text[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
+        SELECT %(lowest)s, * FROM unnest(
+            %(key)s::text[], %(dataset)s::text[], %(window_start)s::timestamptz[], %(window_end)s::timestamptz[])
         ON CONFLICT DO NOTHING
-        """,
-        {
-            "keys": [event.key for event in ordered],
-            "datasets": [event.dataset for event in ordered],
-            "starts": [event.window_start for event in ordered],
-            "ends": [event.window_end for event in ordered],
-            "lowest": min(PRIORITIES.values()),  # the events raise it
-        },
-    )
+    """
+    lowest = {"lowest": min(PRIORITIES.values())}  # the events raise it
+    connection.execute(statement, {**columns(ordered, "key", "dataset", "window_start", "window_end"), **lowest})
 
 
 def _record_queue_totals(connection: Connection, queue: str, counts: BatchCounts) -> None:
@@ -175,20 +168,13 @@ def _record_queue_totals(connection: Connection, queue: str, counts: BatchCounts
 
 def _release(connection: Connection, datasets: Datasets, events: Sequence[IngestEvent], actor: str) -> None:
     """Releases events before their lateness is known. They wait until their keys are requested."""
-    connection.execute(
-        """
+    known = columns(events, "identity", "key", "dataset")
+    rules = [datasets[name].late for name in known["dataset"]]
+    statement = """
         INSERT INTO kfm.late (identity, key, dataset, rule, state, is_late, changed_by, reason)
         SELECT n.*, 'released', false, %(actor)s, %(reason)s
-        FROM unnest(%(identities)s::text[], %(keys)s::text[], %(datasets)s::text[], %(rules)s::text[]) AS n
-        """,
-        {
-            "identities": [event.identity for event in events],
-            "keys": [event.key for event in events],
-            "datasets": [event.dataset for event in events],
-            "rules": [datasets[event.dataset].late for event in events],
-            "actor": actor,
-            "reason": REGISTERED,
-        },
-    )
+        FROM unnest(%(identity)s::text[], %(key)s::text[], %(dataset)s::text[], %(rules)s::text[]) AS n
+    """
+    connection.execute(statement, {**known, "rules": rules, "actor": actor, "reason": REGISTERED})
     statement = "UPDATE kfm.inbox SET ready_at = 'infinity' WHERE identity = ANY(%(identities)s)"
     connection.execute(statement, {"identities": [event.identity for event in events]})

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from kfm_pipelines.errors import DatasetKilled, StillPublishing
-from kfm_pipelines.state.database import Connection, Database, advisory_lock
+from kfm_pipelines.state.database import Connection, Database, advisory_lock, insert_rows
 
 LONGEST_WAIT_SECONDS = 30.0
 
@@ -148,11 +148,8 @@ def _lock_switch(connection: Connection, dataset: str) -> None:
 
 
 def _record_move(connection: Connection, dataset: str, actor: str, reason: str, *, killed: bool) -> None:
-    statement = """
-        INSERT INTO kfm.kill_moves (dataset, killed, actor, reason)
-        VALUES (%(dataset)s, %(killed)s, %(actor)s, %(reason)s)
-    """
-    connection.execute(statement, {"dataset": dataset, "killed": killed, "actor": actor, "reason": reason})
+    move = {"dataset": dataset, "killed": killed, "actor": actor, "reason": reason}
+    insert_rows(connection, "kill_moves", [move])
 
 
 def _await_publications(database: Database, dataset: str, wait_seconds: float) -> None:

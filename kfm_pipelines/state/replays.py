@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from kfm_pipelines.errors import ReplayRefused
-from kfm_pipelines.state.database import Connection, Database, jsonb
+from kfm_pipelines.state.database import Connection, Database, columns, insert_rows, jsonb
 
 Mode = Literal["reproduce", "upgrade"]
 FINAL_STATES = ("stopped", "cancelled", "done")
@@ -72,26 +72,14 @@ class PlannedKey:
 def create(database: Database, new: PlannedReplay, keys: Sequence[PlannedKey], actor: str) -> None:
     """Stores a plan. The keys are replayed in the given order."""
     with database.transaction() as connection:
+        insert_rows(connection, "replays", [asdict(new)])
         statement = """
-            INSERT INTO kfm.replays (id, dataset, mode, plan, config, config_digest)
-            VALUES (%(id)s, %(dataset)s, %(mode)s, %(plan)s, %(config)s, %(config_digest)s)
-        """
-        connection.execute(statement, {**asdict(new), "plan": jsonb(dict(new.plan)), "config": jsonb(dict(new.config))})
-        connection.execute(
-            """
             INSERT INTO kfm.replay_keys (replay, key, source, why, state, place)
             SELECT %(replay)s, k.key, k.source, k.why, CASE WHEN k.left_out THEN 'left_out' ELSE 'waiting' END, k.place
-            FROM unnest(%(keys)b::text[], %(sources)b::text[], %(why)b::text[], %(left_out)b::boolean[])
+            FROM unnest(%(key)b::text[], %(source)b::text[], %(why)b::text[], %(left_out)b::boolean[])
                  WITH ORDINALITY AS k (key, source, why, left_out, place)
-            """,
-            {
-                "replay": new.id,
-                "keys": [one.key for one in keys],
-                "sources": [one.source for one in keys],
-                "why": [one.why for one in keys],
-                "left_out": [one.left_out for one in keys],
-            },
-        )
+        """
+        connection.execute(statement, {"replay": new.id, **columns(keys, "key", "source", "why", "left_out")})
         left_out = sum(one.left_out for one in keys)
         planned = {"keys": len(keys) - left_out, "left_out": left_out, "config": new.config_digest}
         record_move(connection, new.id, "planned", actor, planned)
@@ -159,11 +147,8 @@ def move(
 
 
 def record_move(connection: Connection, replay: str, what: str, actor: str, detail: Mapping[str, object]) -> None:
-    statement = """
-        INSERT INTO kfm.replay_moves (replay, what, actor, detail)
-        VALUES (%(replay)s, %(what)s, %(actor)s, %(detail)s)
-    """
-    connection.execute(statement, {"replay": replay, "what": what, "actor": actor, "detail": jsonb(dict(detail))})
+    move = {"replay": replay, "what": what, "actor": actor, "detail": detail}
+    insert_rows(connection, "replay_moves", [move])
 
 
 def moves_of(database: Database, replay: str) -> list[dict[str, Any]]:

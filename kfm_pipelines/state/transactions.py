@@ -12,7 +12,7 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state import audit, dead_letters, wal
 from kfm_pipelines.state.audit import AuditEntry
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, columns
 from kfm_pipelines.state.inbox import events_of_keys
 from kfm_pipelines.state.keys import PRIORITIES, Claim, fenced_error
 from kfm_pipelines.state.verdicts import GateVerdict, record_verdicts
@@ -172,29 +172,22 @@ def _free_keys(
 ) -> None:
     """Frees the keys, due in `due_in` seconds or when an event is ready that their transaction did not see. Without
     `due_in` their priority becomes that of the waiting events. Events held in the late lane do not count as waiting."""
-    freed = connection.execute(
-        """
+    statement = """
         UPDATE kfm.keys k
         SET owner = NULL, lease_until = NULL, dispatch = NULL, attempts = %(attempts)s,
             due_at = least(k.due_at, coalesce(
                 clock_timestamp() + make_interval(secs => %(due_in)s::float), w.ready_at)),
             priority = CASE WHEN %(due_in)s::float IS NULL THEN coalesce(w.priority, 0) ELSE k.priority END
-        FROM unnest(%(keys)s::text[], %(epochs)s::bigint[]) AS freed (key, epoch) CROSS JOIN LATERAL (
+        FROM unnest(%(key)s::text[], %(epoch)s::bigint[]) AS freed (key, epoch) CROSS JOIN LATERAL (
             SELECT max(array_position(%(ranked)s::text[], i.priority)) - 1 AS priority,
                    min(coalesce(i.ready_at, clock_timestamp())) AS ready_at
             FROM kfm.inbox i
             WHERE i.key = freed.key AND i.state = 'received' AND i.ready_at IS DISTINCT FROM 'infinity'
         ) w
         WHERE k.key = freed.key AND k.epoch = freed.epoch RETURNING k.key
-        """,
-        {
-            "keys": [claim.key for claim in claims],
-            "epochs": [claim.epoch for claim in claims],
-            "due_in": due_in,
-            "attempts": attempts,
-            "ranked": sorted(PRIORITIES, key=PRIORITIES.__getitem__),
-        },
-    )
+    """
+    chosen = {"due_in": due_in, "attempts": attempts, "ranked": sorted(PRIORITIES, key=PRIORITIES.__getitem__)}
+    freed = connection.execute(statement, {**columns(claims, "key", "epoch"), **chosen})
     kept = {row["key"] for row in freed}
     for claim in claims:
         if claim.key not in kept:

@@ -7,7 +7,7 @@ from datetime import datetime
 from kfm_pipelines.declarations import LateRule
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.state.audit import Action
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, columns
 from kfm_pipelines.state.inbox import LISTING
 from kfm_pipelines.state.keys import LOCK_AVAILABLE
 from kfm_pipelines.watermarks.due import close_windows, make_keys_due
@@ -116,22 +116,15 @@ def _record_lateness(connection: Connection, datasets: Datasets, changes: Sequen
     late = [one for one in changes if one.late]
     rules: list[LateRule] = [datasets[one.dataset].late for one in late]
     # A deletion is applied even if it is late: what is gone at its source must not stay published.
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.late AS l (identity, key, dataset, rule, state)
         SELECT n.*, CASE WHEN n.rule = 'patch' OR i.change <> 'created' THEN 'applied' ELSE 'held' END
-        FROM unnest(%(identities)s::text[], %(keys)s::text[], %(datasets)s::text[], %(rules)s::text[])
+        FROM unnest(%(identity)s::text[], %(key)s::text[], %(dataset)s::text[], %(rules)s::text[])
              AS n (identity, key, dataset, rule)
         JOIN kfm.inbox i ON i.identity = n.identity
         ON CONFLICT (identity) DO UPDATE SET is_late = true, rule = excluded.rule
-        """,
-        {
-            "identities": [one.identity for one in late],
-            "keys": [one.key for one in late],
-            "datasets": [one.dataset for one in late],
-            "rules": rules,
-        },
-    )
+    """
+    connection.execute(statement, {**columns(late, "identity", "key", "dataset"), "rules": rules})
     in_time = {"identities": [one.identity for one in changes if not one.late]}
     connection.execute("DELETE FROM kfm.late WHERE identity = ANY(%(identities)s) AND state <> 'released'", in_time)
     connection.execute("UPDATE kfm.late SET is_late = false WHERE identity = ANY(%(identities)s)", in_time)

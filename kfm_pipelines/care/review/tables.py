@@ -1,7 +1,7 @@
 """Staged releases that await review, and the decisions about them (SQL)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +9,7 @@ from kfm_pipelines.care.signatures import Signature
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, insert_rows
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.text import truncate_line
 
@@ -104,14 +104,8 @@ def _no_longer_pending(pending: PendingReview) -> ReviewRefused:
 def _record_decision(
     connection: Connection, pending: PendingReview, decision: str, signed: Signature, policy: str
 ) -> None:
-    connection.execute(
-        """
-        INSERT INTO kfm.review_decisions
-            (key, release_digest, decision, statement, authority, holder, key_id, signature)
-        VALUES (%(key)s, %(digest)s, %(decision)s, %(statement)s, %(authority)s, %(holder)s, %(key_id)s, %(signature)s)
-        """,
-        {"key": pending.key, "digest": pending.release_digest, "decision": decision, **signed.as_row()},
-    )
+    decided = {"key": pending.key, "release_digest": pending.release_digest, "decision": decision}
+    insert_rows(connection, "review_decisions", [decided | asdict(signed)])
     action = Action.REVIEW_APPROVED if decision == "approved" else Action.REVIEW_REJECTED
     detail = {"reason": signed.statement.get("reason", "")}
     audit.record(connection, [audit_entry(action, pending, signed, policy, detail)])

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kfm_pipelines.state.database import Database, jsonb
+from kfm_pipelines.state.database import Database, insert_rows, jsonb
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,10 @@ def _comparison_from_row(row: Mapping[str, Any]) -> KeyComparison:
 
 
 def record_promotion(database: Database, report: Mapping[str, Any], actor: str, reason: str) -> None:
-    decision = {"to_version": report["candidate_version"], "actor": actor, "reason": reason}
-    statement = """
-        INSERT INTO kfm.promotions (dataset, from_version, to_version, candidate_digest, actor, reason, report)
-        VALUES (%(dataset)s, %(from_version)s, %(to_version)s, %(candidate_digest)s, %(actor)s, %(reason)s, %(report)s)
-    """
-    database.execute(statement, {**report, **decision, "report": jsonb(dict(report))})
+    about = {name: report[name] for name in ("dataset", "from_version", "candidate_digest")}
+    decision = {"to_version": report["candidate_version"], "actor": actor, "reason": reason, "report": report}
+    with database.transaction() as connection:
+        insert_rows(connection, "promotions", [about | decision])
 
 
 def count_unsettled_keys(database: Database, dataset: str, transform_version: str) -> int:

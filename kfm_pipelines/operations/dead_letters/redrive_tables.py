@@ -12,7 +12,7 @@ from kfm_pipelines.errors import LetterUnknown
 from kfm_pipelines.operations.dead_letters import tables
 from kfm_pipelines.operations.dead_letters.tables import CONDITIONS, IDLE_CONDITION, WITHOUT_BODY
 from kfm_pipelines.state import dead_letters
-from kfm_pipelines.state.database import Connection, Database, jsonb
+from kfm_pipelines.state.database import Connection, Database, insert_rows
 
 IN_FLIGHT = ("sending", "sent")
 UNDECIDED = ("planned", *IN_FLIGHT, "arrived")
@@ -50,10 +50,8 @@ def start_redrive(
         if not rows:
             return 0
         ids = sorted(row["id"] for row in rows)
-        connection.execute(
-            "INSERT INTO kfm.redrives (id, filter, canary, rate) VALUES (%(id)s, %(filter)s, %(canary)s, %(rate)s)",
-            {"id": redrive_id, "filter": jsonb(letter_filter.as_detail()), "canary": canary, "rate": rate},
-        )
+        redrive = {"id": redrive_id, "filter": letter_filter.as_detail(), "canary": canary, "rate": rate}
+        insert_rows(connection, "redrives", [redrive])
         statement = """
             INSERT INTO kfm.redrive_items (redrive, place, letter, token)
             SELECT %(id)s, place, letter, %(id)s || '.' || letter

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from kfm_pipelines.energy.meter import Usage
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, columns
 from kfm_pipelines.state.revisions import Revision
 
 
@@ -91,21 +91,14 @@ def read_declaration_digest(database: Database, revision: Revision) -> str | Non
 def create_keys(database: Database, dataset: str, new_keys: Sequence[NewKey]) -> int:
     """Creates keys that are not due, skipping those that exist; returns how many are new."""
     ordered = sorted(new_keys, key=lambda one: one.key)
-    return database.execute(
-        """
+    statement = """
         INSERT INTO kfm.keys (key, dataset, window_start, window_end, priority)
         SELECT key, %(dataset)s, window_start, window_end, 0
-        FROM unnest(%(keys)b::text[], %(starts)b::timestamptz[], %(ends)b::timestamptz[])
+        FROM unnest(%(key)b::text[], %(window_start)b::timestamptz[], %(window_end)b::timestamptz[])
              AS n (key, window_start, window_end)
         ON CONFLICT DO NOTHING
-        """,
-        {
-            "dataset": dataset,
-            "keys": [one.key for one in ordered],
-            "starts": [one.window_start for one in ordered],
-            "ends": [one.window_end for one in ordered],
-        },
-    )
+    """
+    return database.execute(statement, {"dataset": dataset, **columns(ordered, "key", "window_start", "window_end")})
 
 
 def inherit_inputs(connection: Connection, replay: str, keys: Sequence[str]) -> None:
