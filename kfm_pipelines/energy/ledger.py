@@ -128,29 +128,24 @@ def total_cpu_seconds(totals: Sequence[EnergyTotal]) -> float | None:
 
 
 def transaction_totals(database: Database, key: str, txn: int) -> tuple[EnergyTotal, ...]:
-    return _totals(database, "''", "key = %(key)s AND epoch = %(txn)s", {"key": key, "txn": txn}).get("", ())
+    return totals_by(database, "''", "key = %(key)s AND epoch = %(txn)s", {"key": key, "txn": txn}).get("", ())
 
 
 def replay_totals(database: Database, replay: str) -> tuple[EnergyTotal, ...]:
     """Returns the totals by method of its keys and the overhead of its runs."""
-    return _totals(database, "''", "replay = %(replay)s", {"replay": replay}).get("", ())
-
-
-def stage_totals(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
-    """Returns the totals by method of each stage of a run, in the order in which the stages were first recorded."""
-    return _totals(database, "stage", "run_id = %(run_id)s", {"run_id": run_id})
+    return totals_by(database, "''", "replay = %(replay)s", {"replay": replay}).get("", ())
 
 
 def key_totals_of_replay(database: Database, replay: str) -> dict[str, tuple[EnergyTotal, ...]]:
     """Returns the totals by method of each key of a replay, including its trial and all attempts."""
-    return _totals(database, "key", "replay = %(replay)s AND key IS NOT NULL", {"replay": replay})
+    return totals_by(database, "key", "replay = %(replay)s AND key IS NOT NULL", {"replay": replay})
 
 
 def key_totals_of_run(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
-    return _totals(database, "key", "run_id = %(run_id)s AND key IS NOT NULL", {"run_id": run_id})
+    return totals_by(database, "key", "run_id = %(run_id)s AND key IS NOT NULL", {"run_id": run_id})
 
 
-def _totals(
+def totals_by(
     database: Database, part: str, condition: str, parameters: dict[str, object]
 ) -> dict[str, tuple[EnergyTotal, ...]]:
     """Returns the totals by method of each value of a column, in the order in which they were first recorded."""

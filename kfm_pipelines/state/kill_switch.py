@@ -5,9 +5,8 @@ given up. `kill` commits its move and then takes the barrier exclusively, so whe
 missed the move has ended. Only `kill` waits for the barrier, and it holds nothing else, so there is no deadlock.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from kfm_pipelines.errors import DatasetKilled, StillPublishing
 from kfm_pipelines.state.database import Connection, Database, advisory_lock, insert_rows
@@ -24,18 +23,6 @@ class KilledDataset:
 
     def __str__(self) -> str:
         return f"{self.dataset} is killed by {self.actor}: {self.reason}"
-
-    def as_document(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class KillMove:
-    dataset: str
-    killed: bool
-    actor: str
-    reason: str
-    at: datetime
 
 
 def kill(
@@ -69,12 +56,6 @@ def find_killed(connection: Connection, dataset: str) -> KilledDataset | None:
     query = "SELECT dataset, actor, reason, at FROM kfm.killed WHERE dataset = %(dataset)s"
     row = connection.execute(query, {"dataset": dataset}).fetchone()
     return KilledDataset(**row) if row else None
-
-
-def history(database: Database, dataset: str) -> list[KillMove]:
-    query = "SELECT dataset, killed, actor, reason, at FROM kfm.kill_moves WHERE dataset = %(dataset)s ORDER BY id"
-    rows = database.fetch(query, {"dataset": dataset})
-    return [KillMove(**row) for row in rows]
 
 
 def was_killed_within(database: Database, dataset: str, seconds: float) -> bool:

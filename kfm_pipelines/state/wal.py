@@ -98,11 +98,6 @@ def entry_of(connection: Connection, key: str, txn: int, step: Step) -> Entry | 
     return _entry(row) if row else None
 
 
-def history(connection: Connection, key: str) -> list[Entry]:
-    rows = connection.execute("SELECT * FROM kfm.wal WHERE key = %(key)s ORDER BY id", {"key": key})
-    return [_entry(row) for row in rows]
-
-
 def last_entries_of_run(database: Database, run_id: str, keys: Sequence[str]) -> dict[str, Entry]:
     """Returns the last entry this run wrote for each of the keys that it has one for."""
     query = """

@@ -6,11 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from kfm_pipelines.declarations import DeclarationModel, Duration, WindowLength
-from kfm_pipelines.declarations.dataset import Dataset, format_validation_error, read_yaml
-from kfm_pipelines.errors import DeclarationInvalid
+from kfm_pipelines.declarations.dataset import Dataset, load_model
 
 SLO_FILE = "slo.yaml"
 AlertSeverity = Literal["page", "ticket"]
@@ -99,10 +98,7 @@ class _SloFile(DeclarationModel):
 
 
 def load_objectives(resources: Path) -> Objectives:
-    try:
-        declared = _SloFile.model_validate(read_yaml(resources / SLO_FILE))
-    except ValidationError as error:
-        raise DeclarationInvalid(f"{SLO_FILE}: {format_validation_error(error)}") from None
+    declared = load_model(_SloFile, resources / SLO_FILE)
     return Objectives(
         objectives={name: Objective(name, percent) for name, percent in declared.objectives},
         latency_seconds=declared.latency.total_seconds(),

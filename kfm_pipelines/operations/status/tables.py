@@ -1,7 +1,7 @@
 """Read-only queries of `kfm status` and of progress bars."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -40,7 +40,7 @@ def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
         inbox = empty_overview()["inbox"] | {one["state"]: one["n"] for one in states if one["dataset"] == name}
         overview[name] = {"inbox": inbox, **row, "killed": None}
     for name, one in killed_datasets(database).items():
-        overview.setdefault(name, empty_overview())["killed"] = one.as_document()
+        overview.setdefault(name, empty_overview())["killed"] = asdict(one)
     return overview
 
 
@@ -98,7 +98,7 @@ def key_history(database: Database, key: str) -> dict[str, Any] | None:
     transitions = database.fetch(query, parameters)
     return {
         **keys[0],
-        "killed": stopped.as_document() if stopped else None,
+        "killed": asdict(stopped) if stopped else None,
         "transitions": transitions,
         "revisions": database.fetch(
             """
