@@ -184,6 +184,11 @@ def jsonb(value: object) -> "Jsonb":
     return Jsonb(value)
 
 
+def pairs(rows: Iterable[Row]) -> dict[Any, Any]:
+    """Returns the second column of each row by the first."""
+    return {one: other for one, other in map(dict.values, rows)}  # noqa: C416 - the type of dict_values is not a pair
+
+
 def columns(values: Iterable[object], *names: str) -> dict[str, list[Any]]:
     """Returns these attributes of all values, as parameters that `unnest` turns into rows; `a.b` is named `b`."""
     rows = list(values)

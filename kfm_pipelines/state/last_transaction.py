@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,5 +76,4 @@ def masking_policies(database: Database, keys: Sequence[str]) -> dict[str, str]:
             WHERE w.key = asked.key AND w.step = 'mask' AND v.key_id IS NOT NULL ORDER BY w.id DESC LIMIT 1
         ) m ON true
     """
-    rows = database.fetch(query, {"keys": list(keys)})
-    return {row["key"]: row["policy"] for row in rows}
+    return pairs(database.fetch(query, {"keys": list(keys)}))

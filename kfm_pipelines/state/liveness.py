@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from kfm_pipelines.errors import KfmError
-from kfm_pipelines.state.database import Connection, Database, advisory_lock, translated_errors
+from kfm_pipelines.state.database import Connection, Database, advisory_lock, pairs, translated_errors
 
 # A restart of Postgres takes the lock from a living process, which looks this often and takes it again.
 KEEPER_SECONDS = 2.0
@@ -80,8 +80,7 @@ def look_at_runs(database: Database, run_ids: Sequence[str], missing_seconds: fl
         RETURNING run_id, coalesce(missing_since <= clock_timestamp() - make_interval(secs => %(seconds)s), false)
             AS dead
     """
-    rows = database.fetch(query, {"run_ids": list(run_ids), "seconds": missing_seconds})
-    return {row["run_id"]: row["dead"] for row in rows}
+    return pairs(database.fetch(query, {"run_ids": list(run_ids), "seconds": missing_seconds}))
 
 
 def live_processes(database: Database) -> set[int]:

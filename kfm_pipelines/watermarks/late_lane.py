@@ -13,7 +13,7 @@ from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, pairs
 from kfm_pipelines.state.keys import LOCK_WITH_DEPENDENTS, PRIORITIES
 from kfm_pipelines.watermarks.due import make_keys_due
 
@@ -80,8 +80,7 @@ def count_late_events(database: Database, criteria: LateFilter) -> int:
 
 
 def count_held_by_dataset(database: Database) -> dict[str, int]:
-    rows = database.fetch("SELECT dataset, count(*) AS n FROM kfm.late WHERE state = 'held' GROUP BY dataset")
-    return {row["dataset"]: row["n"] for row in rows}
+    return pairs(database.fetch("SELECT dataset, count(*) AS n FROM kfm.late WHERE state = 'held' GROUP BY dataset"))
 
 
 def find_held_objects(database: Database, key: str) -> dict[str, str]:
@@ -92,8 +91,7 @@ def find_held_objects(database: Database, key: str) -> dict[str, str]:
         JOIN kfm.inbox i ON i.identity = l.identity
         WHERE k.key = %(key)s AND l.state = 'held' ORDER BY l.identity
     """
-    rows = database.fetch(query, {"key": key})
-    return {row["asset_uri"]: row["identity"] for row in rows}
+    return pairs(database.fetch(query, {"key": key}))
 
 
 def find_holdable_events(connection: Connection, datasets: Datasets, key: str) -> set[str]:

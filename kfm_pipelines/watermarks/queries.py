@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, pairs
 from kfm_pipelines.watermarks.progress import Advance, is_active
 from kfm_pipelines.watermarks.steps import REACHED_BY_NOW
 
@@ -24,8 +24,7 @@ def window_ends_after(database: Database, keys: Sequence[str], until: datetime |
         SELECT key, window_end FROM kfm.keys
         WHERE key = ANY(%(keys)s) AND window_end > coalesce(%(until)s::timestamptz, '-infinity')
     """
-    rows = database.fetch(query, {"keys": list(keys), "until": until})
-    return {row["key"]: row["window_end"] for row in rows}
+    return pairs(database.fetch(query, {"keys": list(keys), "until": until}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,7 @@ class WatermarkStatus:
 
 def read_watermarks(database: Database) -> dict[str, datetime]:
     query = "SELECT dataset, watermark FROM kfm.checkpoints WHERE partition = %(whole)s ORDER BY dataset"
-    rows = database.fetch(query, {"whole": WHOLE_DATASET})
-    return {row["dataset"]: row["watermark"] for row in rows}
+    return pairs(database.fetch(query, {"whole": WHOLE_DATASET}))
 
 
 def read_watermark_status(database: Database, dataset: Dataset, now: datetime | None = None) -> WatermarkStatus:

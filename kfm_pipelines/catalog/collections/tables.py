@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.state.database import Connection
+from kfm_pipelines.state.database import Connection, pairs
 
 ITEMS_SNAPSHOT = "items"  # all Items of a collection in one table
 GRAPH_SNAPSHOT = "provenance"  # the provenance of all collections in one graph
@@ -69,8 +69,7 @@ def changes_of(connection: Connection, dataset: str) -> int:
 
 
 def changes_of_collections(connection: Connection) -> dict[str, int]:
-    rows = connection.execute("SELECT dataset, changed FROM kfm.collections ORDER BY dataset")
-    return {row["dataset"]: row["changed"] for row in rows}
+    return pairs(connection.execute("SELECT dataset, changed FROM kfm.collections ORDER BY dataset"))
 
 
 def has_snapshot(connection: Connection, dataset: str, kind: str) -> bool:
@@ -79,8 +78,7 @@ def has_snapshot(connection: Connection, dataset: str, kind: str) -> bool:
 
 def recorded_changes(connection: Connection, kind: str) -> dict[str, int]:
     """Returns by dataset the change up to which a snapshot was written."""
-    rows = connection.execute("SELECT dataset, changed FROM kfm.snapshots WHERE kind = %(kind)s", {"kind": kind})
-    return {row["dataset"]: row["changed"] for row in rows}
+    return pairs(connection.execute("SELECT dataset, changed FROM kfm.snapshots WHERE kind = %(kind)s", {"kind": kind}))
 
 
 def record_mark(connection: Connection, kind: str, changes: Mapping[str, int]) -> None:
@@ -132,8 +130,7 @@ def find_withdrawn_contents(connection: Connection, current: Mapping[str, str]) 
                                      WHERE c.key = o.key ORDER BY c.revision DESC LIMIT 1)))
         GROUP BY r.key
     """
-    rows = connection.execute(query, {"keys": list(current), "contents": list(current.values())})
-    return {row["key"]: row["contents"] for row in rows}
+    return pairs(connection.execute(query, {"keys": list(current), "contents": list(current.values())}))
 
 
 def was_exempted(connection: Connection, key: str, content_hash: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kfm_pipelines.errors import LetterUnknown
 from kfm_pipelines.state import dead_letters
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, pairs
 
 TRIAGE_CLASSES = (
     "schema", "quality", "integrity", "permission", "missing-object", "care", "late", "exhausted", "transient",
@@ -99,8 +99,7 @@ def find_letters(database: Database, letter_filter: LetterFilter, limit: int) ->
 
 def count_letters(database: Database, letter_filter: LetterFilter) -> dict[str, int]:
     query = f"SELECT triage, count(*) AS n FROM kfm.dead_letters WHERE {CONDITIONS} GROUP BY triage ORDER BY triage"  # noqa: S608 - a constant
-    rows = database.fetch(query, filter_parameters(letter_filter))
-    return {row["triage"]: row["n"] for row in rows}
+    return pairs(database.fetch(query, filter_parameters(letter_filter)))
 
 
 def read_letter(database: Database, letter: int) -> Letter:
@@ -162,8 +161,7 @@ def mark_forwarded(database: Database, letter: Letter) -> None:
 
 
 def states_of(database: Database, ids: Sequence[int]) -> dict[int, str]:
-    rows = database.fetch("SELECT id, state FROM kfm.dead_letters WHERE id = ANY(%(ids)s)", {"ids": list(ids)})
-    return {row["id"]: row["state"] for row in rows}
+    return pairs(database.fetch("SELECT id, state FROM kfm.dead_letters WHERE id = ANY(%(ids)s)", {"ids": list(ids)}))
 
 
 def _unknown_letter(letter: int) -> LetterUnknown:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from kfm_pipelines.operations.replay.eligible import inherit_inputs
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, pairs
 from kfm_pipelines.state.replays import record_move
 
 # The last entry of each transaction begun for a replay, one per key: an outcome first, then the latest transaction.
@@ -57,8 +57,7 @@ def keys_of(database: Database, replay: str, *, states: Sequence[str] | None = N
 
 def count_states(database: Database, replay: str) -> dict[str, int]:
     query = "SELECT state, count(*) AS n FROM kfm.replay_keys WHERE replay = %(replay)s GROUP BY state"
-    rows = database.fetch(query, {"replay": replay})
-    return {row["state"]: row["n"] for row in rows}
+    return pairs(database.fetch(query, {"replay": replay}))
 
 
 def count_outcomes(database: Database, replay: str) -> dict[str, int]:
@@ -66,8 +65,7 @@ def count_outcomes(database: Database, replay: str) -> dict[str, int]:
         SELECT outcome, count(*) AS n FROM kfm.replay_keys WHERE replay = %(replay)s AND outcome IS NOT NULL
         GROUP BY outcome ORDER BY outcome
     """
-    rows = database.fetch(query, {"replay": replay})
-    return {row["outcome"]: row["n"] for row in rows}
+    return pairs(database.fetch(query, {"replay": replay}))
 
 
 def count_without_data(database: Database, replay: str) -> int:
@@ -103,8 +101,7 @@ def read_failure_reasons(database: Database, replay: str) -> dict[str, str]:
           AND NOT f.detail ? 'spared'
         ORDER BY b.key, f.id DESC
     """
-    rows = database.fetch(query, {"replay": replay})
-    return {row["key"]: row["reason"] for row in rows}
+    return pairs(database.fetch(query, {"replay": replay}))
 
 
 def record_telemetry(database: Database, replay: str, records: Mapping[str, Mapping[str, object]]) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kfm_pipelines.state.audit import entries_of_key
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, pairs
 from kfm_pipelines.state.kill_switch import find_killed, killed_datasets
 
 
@@ -65,8 +65,7 @@ def letters_by_class(database: Database) -> dict[str, int]:
         SELECT triage, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving')
         GROUP BY triage ORDER BY triage
     """
-    rows = database.fetch(query)
-    return {row["triage"]: row["n"] for row in rows}
+    return pairs(database.fetch(query))
 
 
 def refused_messages(database: Database) -> int:
@@ -150,8 +149,7 @@ def keys_in_progress(database: Database, keys: list[str]) -> list[str]:
 
 def revisions_of(database: Database, keys: list[str]) -> dict[str, int]:
     query = "SELECT key, max(revision) AS revision FROM kfm.revisions WHERE key = ANY(%(keys)s) GROUP BY key"
-    rows = database.fetch(query, {"keys": keys})
-    return {row["key"]: row["revision"] for row in rows}
+    return pairs(database.fetch(query, {"keys": keys}))
 
 
 # The queries below use an index on time, so that their cost does not grow with the tables. That needs
@@ -204,8 +202,7 @@ def double_applies(database: Database, length: timedelta) -> dict[str, int]:
         )
         SELECT k.dataset, count(*) AS n FROM doubled JOIN kfm.keys k USING (key) GROUP BY k.dataset
     """
-    rows = database.fetch(query, {"length": length})
-    return {row["dataset"]: row["n"] for row in rows}
+    return pairs(database.fetch(query, {"length": length}))
 
 
 def last_published(database: Database, datasets: Iterable[str]) -> dict[str, datetime]:
@@ -214,12 +211,10 @@ def last_published(database: Database, datasets: Iterable[str]) -> dict[str, dat
         FROM unnest(%(datasets)s::text[]) AS d (dataset)
         CROSS JOIN LATERAL (SELECT at FROM kfm.ledger WHERE dataset = d.dataset ORDER BY id DESC LIMIT 1) l
     """
-    rows = database.fetch(query, {"datasets": list(datasets)})
-    return {row["dataset"]: row["at"] for row in rows}
+    return pairs(database.fetch(query, {"datasets": list(datasets)}))
 
 
 def letters_by_queue(database: Database) -> dict[str | None, int]:
     """Counts waiting dead letters by the queue of their message; None for letters of keys."""
     query = "SELECT queue, count(*) AS n FROM kfm.dead_letters WHERE state IN ('open', 'redriving') GROUP BY queue"
-    rows = database.fetch(query)
-    return {row["queue"]: row["n"] for row in rows}
+    return pairs(database.fetch(query))
