@@ -6,7 +6,7 @@ The lease says when another worker may take over; the epoch says who is too late
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -38,28 +38,20 @@ class Claim:
     replay: str | None = None
 
 
+@dataclass(frozen=True)
 class Claims:
     """The claims of one owner, which is one run.
 
     `dataset` limits them to keys of that dataset, whose policy, kill switch and reviews apply. `skip_in_review` leaves
     keys in review alone, because taking one discards what is staged for its reviewers."""
 
-    def __init__(
-        self,
-        database: Database,
-        owner: str,
-        lease_seconds: int,
-        replay: str | None = None,
-        *,
-        dataset: str | None = None,
-        skip_in_review: bool = False,
-    ) -> None:
-        self._database = database
-        self._lease_seconds = lease_seconds
-        self._replay = replay
-        self._dataset = dataset
-        self._skip_in_review = skip_in_review
-        self.owner = owner
+    database: Database
+    owner: str
+    lease_seconds: int
+    replay: str | None = None
+    _: KW_ONLY
+    dataset: str | None = None
+    skip_in_review: bool = False
 
     def take(self, key: str) -> Claim:
         """Takes the key if it is free, ours, or its lease has expired. A claim for a replay leaves the key due."""
@@ -79,7 +71,7 @@ class Claims:
         return [claims[key] for key in sorted(claims)], refused
 
     def _take(self, keys: Sequence[str], lock: str = LOCK_NAMED) -> list[Claim]:
-        with self._database.transaction() as connection:
+        with self.database.transaction() as connection:
             locked = [row["key"] for row in connection.execute(lock, {"keys": list(keys)})]
             rows = connection.execute(
                 """
@@ -94,16 +86,16 @@ class Claims:
                 {
                     "keys": locked,
                     "owner": self.owner,
-                    "lease": self._lease_seconds,
-                    "replay": self._replay,
-                    "dataset": self._dataset,
-                    "spares_reviews": self._skip_in_review,
+                    "lease": self.lease_seconds,
+                    "replay": self.replay,
+                    "dataset": self.dataset,
+                    "spares_reviews": self.skip_in_review,
                 },
             ).fetchall()
         return [self._claim(row) for row in rows]
 
     def _claim(self, row: Mapping[str, Any]) -> Claim:
-        return Claim(row["key"], row["epoch"], row["attempts"], self.owner, self._replay)
+        return Claim(row["key"], row["epoch"], row["attempts"], self.owner, self.replay)
 
     def held(self) -> dict[str, Claim]:
         """Returns the claims of this owner, ordered by key."""
@@ -111,7 +103,7 @@ class Claims:
             SELECT key, epoch, attempts FROM kfm.keys
             WHERE owner = %(owner)s AND dataset = coalesce(%(dataset)s, dataset) ORDER BY key
         """
-        rows = self._database.fetch(query, {"owner": self.owner, "dataset": self._dataset})
+        rows = self.database.fetch(query, {"owner": self.owner, "dataset": self.dataset})
         return {row["key"]: self._claim(row) for row in rows}
 
     def renew(self) -> None:
@@ -120,7 +112,7 @@ class Claims:
             UPDATE kfm.keys SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
             WHERE key IN (SELECT key FROM kfm.keys WHERE owner = %(owner)s ORDER BY key FOR NO KEY UPDATE SKIP LOCKED)
         """
-        self._database.execute(statement, {"owner": self.owner, "lease": self._lease_seconds})
+        self.database.execute(statement, {"owner": self.owner, "lease": self.lease_seconds})
 
     @contextmanager
     def keep_alive(self) -> Iterator[None]:
@@ -136,7 +128,7 @@ class Claims:
             keeper.join()
 
     def _renew_until(self, done: threading.Event) -> None:
-        while not done.wait(self._lease_seconds / 3):
+        while not done.wait(self.lease_seconds / 3):
             try:
                 self.renew()
             except KfmError:
@@ -144,14 +136,14 @@ class Claims:
                 continue
 
     def _refusal(self, key: str) -> KfmError:
-        rows = self._database.fetch("SELECT owner, lease_until FROM kfm.keys WHERE key = %(key)s", {"key": key})
+        rows = self.database.fetch("SELECT owner, lease_until FROM kfm.keys WHERE key = %(key)s", {"key": key})
         if not rows:
             return KeyInvalid(f"{key}: no event has named this key, so there is nothing to compute it from")
-        if self._dataset is not None:
-            for reason in keys_of_other_datasets(self._database, self._dataset, [key]).values():
+        if self.dataset is not None:
+            for reason in keys_of_other_datasets(self.database, self.dataset, [key]).values():
                 return KeyInvalid(reason)
-        if self._skip_in_review:
-            for reason in keys_in_review(self._database, [key]).values():
+        if self.skip_in_review:
+            for reason in keys_in_review(self.database, [key]).values():
                 return KeyBusy(reason)
         if rows[0]["lease_until"] is None:
             return KeyBusy(f"{key}: another run has just released it")
