@@ -100,18 +100,17 @@ def versions_of(database: Database, dataset: str) -> list[SchemaVersion]:
 
 
 def _insert(database: Database, declared: Schema, version: int, actor: str, reason: str) -> bool:
-    inserted = database.execute(
-        """
+    statement = """
         INSERT INTO kfm.schema_versions (dataset, version, transform_version, digest, columns, approved_by, reason)
         VALUES (%(dataset)s, %(version)s, %(transform_version)s, %(digest)s, %(columns)s, %(actor)s, %(reason)s)
         ON CONFLICT DO NOTHING
-        """,
-        {
-            **asdict(declared),
-            "columns": jsonb({name: dict(facts) for name, facts in declared.columns.items()}),
-            "version": version,
-            "actor": actor,
-            "reason": reason,
-        },
-    )
+    """
+    parameters = {
+        **asdict(declared),
+        "columns": jsonb({name: dict(facts) for name, facts in declared.columns.items()}),
+        "version": version,
+        "actor": actor,
+        "reason": reason,
+    }
+    inserted = database.execute(statement, parameters)
     return bool(inserted)

@@ -97,15 +97,14 @@ def record_arrivals(connection: Connection, deliveries: Sequence[Delivery]) -> N
 
 def _record_arrival(connection: Connection, delivery: Delivery) -> None:
     refused = str(delivery.refusal.error) if delivery.refusal else ""
-    row = connection.execute(
-        """
+    statement = """
         UPDATE kfm.redrive_items
         SET state = CASE WHEN %(refused)s = '' THEN 'arrived' ELSE 'failed' END, outcome = left(%(refused)s, 1000),
             keys = %(keys)s, changed_at = clock_timestamp()
         WHERE token = %(token)s AND state IN ('sending', 'sent') RETURNING letter, redrive
-        """,
-        {"token": delivery.token, "refused": refused, "keys": sorted({event.key for event in delivery.events})},
-    ).fetchone()
+    """
+    parameters = {"token": delivery.token, "refused": refused, "keys": sorted({event.key for event in delivery.events})}
+    row = connection.execute(statement, parameters).fetchone()
     if row and not refused:
         detail = {"redrive": row["redrive"], "events": [event.identity for event in delivery.events]}
         dead_letters.record_move(connection, [row["letter"]], "recorded", detail)

@@ -73,8 +73,7 @@ class Claims:
     def _take(self, keys: Sequence[str], lock: str = LOCK_NAMED) -> list[Claim]:
         with self.database.transaction() as connection:
             locked = [row["key"] for row in connection.execute(lock, {"keys": list(keys)})]
-            rows = connection.execute(
-                """
+            statement = """
                 UPDATE kfm.keys
                 SET epoch = epoch + 1, owner = %(owner)s, attempts = attempts + 1,
                     due_at = CASE WHEN %(replay)s::text IS NOT NULL THEN due_at END,
@@ -82,16 +81,16 @@ class Claims:
                 WHERE key = ANY(%(keys)s) AND (owner IS NULL OR owner = %(owner)s OR lease_until < clock_timestamp())
                   AND dataset = coalesce(%(dataset)s, dataset) AND (awaiting IS NULL OR NOT %(spares_reviews)s)
                 RETURNING key, epoch, attempts
-                """,
-                {
-                    "keys": locked,
-                    "owner": self.owner,
-                    "lease": self.lease_seconds,
-                    "replay": self.replay,
-                    "dataset": self.dataset,
-                    "spares_reviews": self.skip_in_review,
-                },
-            ).fetchall()
+            """
+            parameters = {
+                "keys": locked,
+                "owner": self.owner,
+                "lease": self.lease_seconds,
+                "replay": self.replay,
+                "dataset": self.dataset,
+                "spares_reviews": self.skip_in_review,
+            }
+            rows = connection.execute(statement, parameters).fetchall()
         return [self._claim(row) for row in rows]
 
     def _claim(self, row: Mapping[str, Any]) -> Claim:

@@ -122,24 +122,23 @@ def move(
 ) -> bool:
     """Changes the replay's state and logs the actor; returns False when it is not in one of the expected states."""
     with database.transaction() as connection:
-        moved = connection.execute(
-            """
+        statement = """
             UPDATE kfm.replays SET state = %(to)s, note = %(note)s, changed_at = clock_timestamp(),
                 plan = plan || coalesce(%(terms)s::jsonb, '{}'),
                 started_at = CASE WHEN %(to)s IN ('canary', 'running')
                                   THEN coalesce(started_at, clock_timestamp()) ELSE started_at END,
                 ended_at = CASE WHEN %(to)s = ANY(%(over)s) THEN clock_timestamp() END
             WHERE id = %(id)s AND state = ANY(%(only_from)s)
-            """,
-            {
-                "id": replay,
-                "to": to,
-                "note": note,
-                "over": list(FINAL_STATES),
-                "only_from": list(only_from),
-                "terms": jsonb({"terms": asdict(terms)}) if terms else None,
-            },
-        ).rowcount
+        """
+        parameters = {
+            "id": replay,
+            "to": to,
+            "note": note,
+            "over": list(FINAL_STATES),
+            "only_from": list(only_from),
+            "terms": jsonb({"terms": asdict(terms)}) if terms else None,
+        }
+        moved = connection.execute(statement, parameters).rowcount
         if moved:
             detail = {"note": note} if note else {}
             record_move(connection, replay, what, actor, {**detail, **(asdict(terms) if terms else {})})

@@ -199,23 +199,22 @@ def record_processed(connection: Connection, dataset: str, inputs: Mapping[str, 
             WHERE kept.key = s.key AND kept.uri = s.asset_uri)
     """
     connection.execute(statement, {**objects, "committed": list(inputs)})
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.ingest_state AS known (dataset, key, asset_uri, etag, version_id, sequencer)
         SELECT %(dataset)s, * FROM unnest(
             %(keys)s::text[], %(uris)s::text[], %(etags)s::text[], %(versions)s::text[], %(sequencers)s::text[])
         ON CONFLICT (dataset, asset_uri) DO UPDATE SET
             key = excluded.key, etag = excluded.etag, version_id = excluded.version_id,
             sequencer = excluded.sequencer, processed_at = clock_timestamp()
-        """,
-        {
-            **objects,
-            "dataset": dataset,
-            "etags": [one["etag"] for _, _, one in ordered],
-            "versions": [one["version"] for _, _, one in ordered],
-            "sequencers": [one.get("sequencer") for _, _, one in ordered],
-        },
-    )
+    """
+    parameters = {
+        **objects,
+        "dataset": dataset,
+        "etags": [one["etag"] for _, _, one in ordered],
+        "versions": [one["version"] for _, _, one in ordered],
+        "sequencers": [one.get("sequencer") for _, _, one in ordered],
+    }
+    connection.execute(statement, parameters)
 
 
 def count_fetches(database: Database, dataset: str, fetches: FetchCounts) -> None:

@@ -61,17 +61,16 @@ def latest_findings(
     limit: int = 200,
 ) -> list[RecordedFinding]:
     """Returns matching findings, newest first."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT id, at, run_id, dataset, key, txn, gate, rule, severity, subject, expected, measured, sample
         FROM kfm.qa_findings
         WHERE (%(dataset)s::text IS NULL OR dataset = %(dataset)s) AND (%(key)s::text IS NULL OR key = %(key)s)
           AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s)
           AND (%(severity)s::text IS NULL OR severity = %(severity)s)
         ORDER BY id DESC LIMIT %(limit)s
-        """,
-        {"dataset": dataset, "key": key, "run_id": run_id, "severity": severity, "limit": limit},
-    )
+    """
+    parameters = {"dataset": dataset, "key": key, "run_id": run_id, "severity": severity, "limit": limit}
+    rows = database.fetch(query, parameters)
     return [RecordedFinding(**row) for row in rows]
 
 

@@ -31,17 +31,20 @@ def make_due(
     for event in [*wanted, *changed]:
         urgency[event.key] = max(urgency.get(event.key, 0), PRIORITIES[event.priority])
     at_once = {event.key for event in changed} | {event.key for event in wanted if event.identity not in waiting}
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.keys k SET priority = greatest(k.priority, n.priority), due_at = least(k.due_at,
             CASE WHEN n.at_once THEN clock_timestamp() ELSE (
                 SELECT min(coalesce(i.ready_at, clock_timestamp())) FROM kfm.inbox i
                 WHERE i.key = k.key AND i.state = 'received' AND i.ready_at IS DISTINCT FROM 'infinity') END)
         FROM unnest(%(keys)s::text[], %(priorities)s::smallint[], %(at_once)s::boolean[]) AS n (key, priority, at_once)
         WHERE k.key = n.key
-        """,
-        {"keys": list(urgency), "priorities": list(urgency.values()), "at_once": [key in at_once for key in urgency]},
-    )
+    """
+    parameters = {
+        "keys": list(urgency),
+        "priorities": list(urgency.values()),
+        "at_once": [key in at_once for key in urgency],
+    }
+    connection.execute(statement, parameters)
     make_keys_due(connection, [event.key for event in changed])
 
 
@@ -109,22 +112,21 @@ def _set_ready_at(
     connection: Connection, dataset: Dataset, events: Sequence[IngestEvent], now: datetime | None
 ) -> None:
     """Sets the longest wait, except for windows that are already closed."""
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.inbox i SET ready_at = coalesce(%(now)s::timestamptz, i.received_at) + %(wait)s
         FROM kfm.keys k
         WHERE i.identity = ANY(%(identities)s) AND k.key = i.key AND NOT (%(on_close)s AND k.window_end <= coalesce(
             (SELECT watermark FROM kfm.checkpoints c WHERE c.dataset = i.dataset AND c.partition = %(whole)s),
             '-infinity'))
-        """,
-        {
-            "identities": [event.identity for event in events],
-            "now": now,
-            "wait": dataset.due.wait,
-            "on_close": dataset.due.when == "on_close",
-            "whole": WHOLE_DATASET,
-        },
-    )
+    """
+    parameters = {
+        "identities": [event.identity for event in events],
+        "now": now,
+        "wait": dataset.due.wait,
+        "on_close": dataset.due.when == "on_close",
+        "whole": WHOLE_DATASET,
+    }
+    connection.execute(statement, parameters)
 
 
 def _keys_with_enough_events(connection: Connection, dataset: Dataset, events: Sequence[IngestEvent]) -> list[str]:

@@ -145,8 +145,7 @@ def _apply_holds(connection: Connection, identities: Sequence[str]) -> None:
 
 def _record_audit(connection: Connection, datasets: Datasets, identities: Sequence[str]) -> None:
     """Adds an audit entry for each key with events that were released before they were known to be late."""
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.audit (action, actor, dataset, key, policy, detail)
         SELECT %(action)s, l.changed_by, l.dataset, l.key, p.policy, jsonb_build_object(
             'reason', l.reason, 'rules', jsonb_agg(DISTINCT l.rule),
@@ -157,11 +156,11 @@ def _record_audit(connection: Connection, datasets: Datasets, identities: Sequen
             SELECT FROM kfm.audit a
             WHERE a.key = l.key AND a.action = %(action)s AND jsonb_exists(a.detail -> 'events', l.identity))
         GROUP BY l.changed_by, l.dataset, l.key, p.policy, l.reason
-        """,
-        {
-            "identities": list(identities),
-            "action": Action.LATE_RELEASED,
-            "datasets": list(datasets),
-            "policies": [dataset.policy for dataset in datasets.values()],
-        },
-    )
+    """
+    parameters = {
+        "identities": list(identities),
+        "action": Action.LATE_RELEASED,
+        "datasets": list(datasets),
+        "policies": [dataset.policy for dataset in datasets.values()],
+    }
+    connection.execute(statement, parameters)

@@ -138,16 +138,15 @@ def _release_held(connection: Connection, identities: Sequence[str], actor: str,
     gone = [row["identity"] for row in rows]
     statement = "UPDATE kfm.inbox SET ready_at = NULL WHERE identity = ANY(%(identities)s)"
     connection.execute(statement, {"identities": gone})
-    keys = connection.execute(
-        """
+    statement = """
         UPDATE kfm.keys k SET priority = greatest(k.priority, i.priority)
         FROM (SELECT key, max(array_position(%(ranked)s::text[], priority)) - 1 AS priority
               FROM kfm.inbox WHERE identity = ANY(%(identities)s) GROUP BY key) AS i
         WHERE k.key = i.key
         RETURNING k.key
-        """,
-        {"identities": gone, "ranked": sorted(PRIORITIES, key=PRIORITIES.__getitem__)},
-    ).fetchall()
+    """
+    parameters = {"identities": gone, "ranked": sorted(PRIORITIES, key=PRIORITIES.__getitem__)}
+    keys = connection.execute(statement, parameters).fetchall()
     make_keys_due(connection, [row["key"] for row in keys])
     return gone
 

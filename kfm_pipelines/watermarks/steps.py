@@ -125,14 +125,13 @@ def _replace_steps(
     connection: Connection, dataset: str, known_in: Period | None, steps: set[WatermarkStep], before: datetime | None
 ) -> Period | None:
     """Replaces the steps known in a period, or all; returns the period in which the watermark changed."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT at, watermark FROM kfm.watermark_steps
         WHERE dataset = %(dataset)s AND at >= coalesce(%(since)s::timestamptz, '-infinity')
           AND at <= coalesce(%(upto)s::timestamptz, 'infinity')
-        """,
-        {"dataset": dataset, "since": known_in and known_in.since, "upto": known_in and known_in.until},
-    )
+    """
+    parameters = {"dataset": dataset, "since": known_in and known_in.since, "upto": known_in and known_in.until}
+    rows = connection.execute(query, parameters)
     known = {WatermarkStep(row["at"], row["watermark"]) for row in rows}
     statement = "DELETE FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at = ANY(%(ats)s)"
     connection.execute(statement, {"dataset": dataset, "ats": [step.at for step in known - steps]})
@@ -151,8 +150,7 @@ def _mark_for_reevaluation(
     connection: Connection, dataset: str, period: Period, evaluated_by_caller: Sequence[str]
 ) -> None:
     """Marks the period if it has other known events. Their keys cannot be locked here, so they are evaluated later."""
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.late_again AS a (dataset, since, until)
         SELECT %(dataset)s, %(since)s, %(until)s WHERE EXISTS (
             SELECT FROM kfm.inbox
@@ -161,6 +159,6 @@ def _mark_for_reevaluation(
         ON CONFLICT (dataset) DO UPDATE SET since = least(a.since, excluded.since),
             until = CASE WHEN a.until IS NOT NULL AND excluded.until IS NOT NULL
                          THEN greatest(a.until, excluded.until) END
-        """,
-        {"dataset": dataset, "since": period.since, "until": period.until, "judged": list(evaluated_by_caller)},
-    )
+    """
+    parameters = {"dataset": dataset, "since": period.since, "until": period.until, "judged": list(evaluated_by_caller)}
+    connection.execute(statement, parameters)

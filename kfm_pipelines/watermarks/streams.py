@@ -121,13 +121,12 @@ def _rebuild_advances(connection: Connection, dataset: Dataset) -> None:
 
 
 def _drop_excess_streams(connection: Connection, dataset: str, new: Advances) -> Advances:
-    rows = connection.execute(
-        """
+    query = """
         SELECT n.partition FROM unnest(%(partitions)s::text[]) AS n (partition) WHERE NOT EXISTS (
             SELECT FROM kfm.advances a WHERE a.dataset = %(dataset)s AND a.partition = n.partition)
-        """,
-        {"dataset": dataset, "partitions": sorted({partition for partition, _ in new})},
-    ).fetchall()
+    """
+    parameters = {"dataset": dataset, "partitions": sorted({partition for partition, _ in new})}
+    rows = connection.execute(query, parameters).fetchall()
     if not rows:
         return list(new)
     statement = f"WITH {STREAMS_CTE} SELECT count(partition) AS n FROM streams".encode()  # noqa: S608
@@ -209,16 +208,15 @@ def _advance_checkpoints(connection: Connection, dataset: Dataset, now: datetime
     behind = _find_outdated_checkpoints(connection, dataset, now)
     if not behind:
         return
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.checkpoints AS c (dataset, partition, watermark)
         SELECT %(dataset)s, * FROM unnest(%(partitions)s::text[], %(watermarks)s::timestamptz[])
         ON CONFLICT (dataset, partition) DO UPDATE
         SET watermark = greatest(c.watermark, excluded.watermark), updated_at = clock_timestamp()
-        """,
-        {
-            "dataset": dataset.dataset,
-            "partitions": [row["partition"] for row in behind],
-            "watermarks": [row["watermark"] for row in behind],
-        },
-    )
+    """
+    parameters = {
+        "dataset": dataset.dataset,
+        "partitions": [row["partition"] for row in behind],
+        "watermarks": [row["watermark"] for row in behind],
+    }
+    connection.execute(statement, parameters)

@@ -81,16 +81,15 @@ def reject(database: Database, pending: PendingReview, signed: Signature, policy
     """Records the rejection and claims the key, if this release still awaits review, so that nobody publishes it."""
     owner = f"review {signed.key_id}"
     with database.transaction() as connection:
-        row = connection.execute(
-            """
+        statement = """
             UPDATE kfm.keys
             SET epoch = epoch + 1, owner = %(owner)s, attempts = attempts + 1, due_at = NULL,
                 lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
             WHERE key = %(key)s AND awaiting = %(digest)s AND owner IS NULL
             RETURNING epoch, attempts
-            """,
-            {"key": pending.key, "digest": pending.release_digest, "owner": owner, "lease": lease_seconds},
-        ).fetchone()
+        """
+        parameters = {"key": pending.key, "digest": pending.release_digest, "owner": owner, "lease": lease_seconds}
+        row = connection.execute(statement, parameters).fetchone()
         if row is None:
             raise _no_longer_pending(pending)
         _record_decision(connection, pending, "rejected", signed, policy)

@@ -52,15 +52,14 @@ def stale_pages(connection: Connection, dataset: str) -> list[StalePage]:
 
 def pages_below(connection: Connection, dataset: str, above: str, being_written: Collection[str]) -> list[str]:
     """Returns the pages below a page, or below the collection for "", that are or will be written."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT DISTINCT split_part(substr(page, length(%(above)s::text) + 1), '/', 1) AS part
         FROM kfm.collection_pages
         WHERE dataset = %(dataset)s AND starts_with(page, %(above)s) AND (written > 0 OR page = ANY(%(being_written)s))
         ORDER BY part
-        """,
-        {"dataset": dataset, "above": f"{above}/" if above else "", "being_written": list(being_written)},
-    )
+    """
+    parameters = {"dataset": dataset, "above": f"{above}/" if above else "", "being_written": list(being_written)}
+    rows = connection.execute(query, parameters)
     return [f"{above}/{row['part']}" if above else row["part"] for row in rows]
 
 
@@ -84,22 +83,21 @@ def recorded_summary(connection: Connection, dataset: str, except_pages: Collect
 
 def record_page(connection: Connection, dataset: str, stale: StalePage, summary: Summary) -> None:
     """Records that the page is written, up to the change it was found with."""
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.collection_pages
         SET written = %(changed)s, items = %(items)s, rows = %(rows)s, bytes = %(bytes)s, starts = %(starts)s,
             ends = %(ends)s, bbox = %(bbox)s, versions = %(versions)s
         WHERE dataset = %(dataset)s AND page = %(page)s
-        """,
-        {
-            **asdict(summary),
-            "dataset": dataset,
-            "page": stale.page,
-            "changed": stale.changed,
-            "bbox": list(summary.bbox) if summary.bbox else None,
-            "versions": list(summary.versions),
-        },
-    )
+    """
+    parameters = {
+        **asdict(summary),
+        "dataset": dataset,
+        "page": stale.page,
+        "changed": stale.changed,
+        "bbox": list(summary.bbox) if summary.bbox else None,
+        "versions": list(summary.versions),
+    }
+    connection.execute(statement, parameters)
 
 
 def summarise_items(items: Sequence[PublishedKey]) -> Summary:

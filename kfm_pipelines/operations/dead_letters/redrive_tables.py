@@ -155,17 +155,16 @@ def settle_items(database: Database, redrive_id: str) -> None:
 
 
 def _settle_item(connection: Connection, redrive_id: str, row: dict[str, Any]) -> None:
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.redrive_items SET state = %(state)s, outcome = left(%(outcome)s, 1000),
                changed_at = clock_timestamp() WHERE token = %(token)s
-        """,
-        {
-            "token": row["token"],
-            "state": "failed" if row["failures"] else "succeeded",
-            "outcome": row["failures"] or "published or unchanged",
-        },
-    )
+    """
+    parameters = {
+        "token": row["token"],
+        "state": "failed" if row["failures"] else "succeeded",
+        "outcome": row["failures"] or "published or unchanged",
+    }
+    connection.execute(statement, parameters)
     # A recorded message is settled even if its key failed, because the key has a letter of its own.
     detail = {"redrive": redrive_id, "keys": row["keys"], "failed": bool(row["failures"])}
     query = "SELECT 1 FROM kfm.dead_letters WHERE id = %(id)s AND body IS NOT NULL"

@@ -105,28 +105,26 @@ def read_failure_reasons(database: Database, replay: str) -> dict[str, str]:
 
 
 def record_telemetry(database: Database, replay: str, records: Mapping[str, Mapping[str, object]]) -> None:
-    database.execute(
-        """
+    statement = """
         UPDATE kfm.replay_keys r SET telemetry = t.record::jsonb
         FROM unnest(%(keys)s::text[], %(records)s::text[]) AS t (key, record)
         WHERE r.replay = %(replay)s AND r.key = t.key
-        """,
-        {"replay": replay, "keys": list(records), "records": [json.dumps(one) for one in records.values()]},
-    )
+    """
+    parameters = {"replay": replay, "keys": list(records), "records": [json.dumps(one) for one in records.values()]}
+    database.execute(statement, parameters)
 
 
 def quarantine(database: Database, replay: str, reasons: Mapping[str, str], actor: str) -> None:
     with database.transaction() as connection:
-        moved = connection.execute(
-            """
+        statement = """
             UPDATE kfm.replay_keys r SET state = 'quarantined', outcome = 'FAILED', changed_at = clock_timestamp(),
                 why = q.why
             FROM unnest(%(keys)s::text[], %(why)s::text[]) AS q (key, why)
             WHERE r.replay = %(replay)s AND r.key = q.key AND r.state = 'waiting'
             RETURNING r.key, r.why, r.attempts
-            """,
-            {"replay": replay, "keys": list(reasons), "why": list(reasons.values())},
-        ).fetchall()
+        """
+        parameters = {"replay": replay, "keys": list(reasons), "why": list(reasons.values())}
+        moved = connection.execute(statement, parameters).fetchall()
         for row in moved:
             detail = {"key": row["key"], "attempts": row["attempts"], "reason": row["why"]}
             record_move(connection, replay, "key-quarantined", actor, detail)

@@ -64,15 +64,14 @@ def record_scan(
 ) -> None:
     """Records that a scan ended. `detail` holds counts and names, never values of the data."""
     left = {"left": result.keys_left, "left_out": result.keys_left_out}
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.scans (run_id, kind, dataset, started_at, keys, errors, warnings, detail)
         VALUES (%(run_id)s, %(kind)s, %(dataset)s, %(started_at)s, %(keys)s, %(errors)s, %(warnings)s, %(detail)s)
-        """,
-        {
-            **{name: getattr(result, name) for name in ("kind", "dataset", "keys", "errors", "warnings")},
-            "run_id": run_id,
-            "started_at": started_at,
-            "detail": jsonb({**left, **detail}),
-        },
-    )
+    """
+    parameters = {
+        **{name: getattr(result, name) for name in ("kind", "dataset", "keys", "errors", "warnings")},
+        "run_id": run_id,
+        "started_at": started_at,
+        "detail": jsonb({**left, **detail}),
+    }
+    connection.execute(statement, parameters)

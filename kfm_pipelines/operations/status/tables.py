@@ -95,47 +95,37 @@ def key_history(database: Database, key: str) -> dict[str, Any] | None:
         stopped = find_killed(connection, keys[0]["dataset"])
     query = "SELECT txn, epoch, step, outcome, run_id, detail, at FROM kfm.wal WHERE key = %(key)s ORDER BY id"
     transitions = database.fetch(query, parameters)
+    revisions = """
+        SELECT revision, content_hash, item_hash, inputs_hash, rows, bytes, run_id, applied_at
+        FROM kfm.revisions WHERE key = %(key)s ORDER BY revision
+    """
+    events = """
+        SELECT i.identity, i.shape, i.change, i.asset_uri, i.etag, i.version_id, i.size, i.event_time,
+               coalesce(i.made_at, i.event_time) AS made_at, i.sent_at, i.received_at, i.settled_at, i.state,
+               i.trace, l.state AS late
+        FROM kfm.inbox i LEFT JOIN kfm.late l ON l.identity = i.identity AND l.is_late
+        WHERE i.key = %(key)s ORDER BY i.received_at, i.identity
+    """
+    verdicts = "SELECT txn, gate, passed, content_hash, findings FROM kfm.verdicts WHERE key = %(key)s ORDER BY at"
+    reviews = """
+        SELECT at, decision, holder, authority, release_digest, statement ->> 'reason' AS reason
+        FROM kfm.review_decisions WHERE key = %(key)s ORDER BY id
+    """
+    dead_letters = """
+        SELECT id AS letter, state, failure_stage, triage, error, reason, attempts, changed_at AS at, closed_at
+        FROM kfm.dead_letters WHERE key = %(key)s ORDER BY id
+    """
     return {
         **keys[0],
         "killed": asdict(stopped) if stopped else None,
         "transitions": transitions,
-        "revisions": database.fetch(
-            """
-            SELECT revision, content_hash, item_hash, inputs_hash, rows, bytes, run_id, applied_at
-            FROM kfm.revisions WHERE key = %(key)s ORDER BY revision
-            """,
-            parameters,
-        ),
+        "revisions": database.fetch(revisions, parameters),
         "run_ids": list(dict.fromkeys(transition["run_id"] for transition in transitions)),
-        "events": database.fetch(
-            """
-            SELECT i.identity, i.shape, i.change, i.asset_uri, i.etag, i.version_id, i.size, i.event_time,
-                   coalesce(i.made_at, i.event_time) AS made_at, i.sent_at, i.received_at, i.settled_at, i.state,
-                   i.trace, l.state AS late
-            FROM kfm.inbox i LEFT JOIN kfm.late l ON l.identity = i.identity AND l.is_late
-            WHERE i.key = %(key)s ORDER BY i.received_at, i.identity
-            """,
-            parameters,
-        ),
-        "verdicts": database.fetch(
-            "SELECT txn, gate, passed, content_hash, findings FROM kfm.verdicts WHERE key = %(key)s ORDER BY at",
-            parameters,
-        ),
-        "reviews": database.fetch(
-            """
-            SELECT at, decision, holder, authority, release_digest, statement ->> 'reason' AS reason
-            FROM kfm.review_decisions WHERE key = %(key)s ORDER BY id
-            """,
-            parameters,
-        ),
+        "events": database.fetch(events, parameters),
+        "verdicts": database.fetch(verdicts, parameters),
+        "reviews": database.fetch(reviews, parameters),
         "audit": entries_of_key(database, key),
-        "dead_letters": database.fetch(
-            """
-            SELECT id AS letter, state, failure_stage, triage, error, reason, attempts, changed_at AS at, closed_at
-            FROM kfm.dead_letters WHERE key = %(key)s ORDER BY id
-            """,
-            parameters,
-        ),
+        "dead_letters": database.fetch(dead_letters, parameters),
     }
 
 

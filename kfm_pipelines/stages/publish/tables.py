@@ -86,19 +86,18 @@ class Publication:
     def intended_at(self, releases: Mapping[str, tuple[int, int]]) -> dict[str, datetime]:
         """Returns when each revision, given with its transaction by key, was first intended to be published; restoring
         it does not change that."""
-        rows = self.connection.execute(
-            """
+        query = """
             SELECT w.key, w.at FROM unnest(%(keys)s::text[], %(revisions)s::integer[], %(txns)s::bigint[])
                  AS asked (key, revision, txn)
             LEFT JOIN kfm.revisions r ON r.key = asked.key AND r.revision = asked.revision
             JOIN kfm.wal w ON w.key = asked.key AND w.step = 'publish' AND w.txn = coalesce(r.txn, asked.txn)
-            """,
-            {
-                "keys": list(releases),
-                "revisions": [revision for revision, _ in releases.values()],
-                "txns": [txn for _, txn in releases.values()],
-            },
-        )
+        """
+        parameters = {
+            "keys": list(releases),
+            "revisions": [revision for revision, _ in releases.values()],
+            "txns": [txn for _, txn in releases.values()],
+        }
+        rows = self.connection.execute(query, parameters)
         return {row["key"]: row["at"] for row in rows}
 
 

@@ -52,8 +52,7 @@ class SettledEvents:
 
 def settled_events(database: Database, transactions: Mapping[str, int]) -> dict[str, SettledEvents]:
     """Returns what each transaction settled, by key; call after they have ended."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT t.key, count(*) AS events,
                (array_agg(greatest(0, extract(epoch FROM i.settled_at - i.sent_at))::float)
                 FILTER (WHERE i.sent_at IS NOT NULL))[1:%(most)s] AS seconds
@@ -61,9 +60,9 @@ def settled_events(database: Database, transactions: Mapping[str, int]) -> dict[
         JOIN kfm.wal b ON b.key = t.key AND b.txn = t.txn AND b.step = 'begin'
         JOIN kfm.inbox i ON i.key = t.key AND i.settled_at >= b.at
         GROUP BY t.key
-        """,
-        {"keys": list(transactions), "txns": list(transactions.values()), "most": MAX_EVENTS_TIMED},
-    )
+    """
+    parameters = {"keys": list(transactions), "txns": list(transactions.values()), "most": MAX_EVENTS_TIMED}
+    rows = database.fetch(query, parameters)
     return {row["key"]: SettledEvents(row["events"], tuple(row["seconds"] or ())) for row in rows}
 
 
