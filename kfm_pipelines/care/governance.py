@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import rfc8785
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from kfm_pipelines.care.policies import Policy, load_policy, refuse_if_mismatched, refuse_unless_current
 from kfm_pipelines.care.published_table import published_table
@@ -26,7 +26,7 @@ from kfm_pipelines.care.signatures import (
 )
 from kfm_pipelines.care.tables import Exemption, PolicyVersion, exemptions_of, register_version
 from kfm_pipelines.declarations import DeclarationModel, KeyPart, NonEmptyText, Table
-from kfm_pipelines.declarations.dataset import Dataset, format_validation_error, read_yaml
+from kfm_pipelines.declarations.dataset import Dataset, load_model
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused, ReviewRefused, SignatureRefused
 from kfm_pipelines.services import Services
 from kfm_pipelines.text import redact_coordinates
@@ -88,10 +88,7 @@ def authority_of(policy: Policy, authorities: Mapping[str, Authority]) -> Author
 def _read_folder(folder: Path) -> list[Authority]:
     found = []
     for path in sorted(folder.glob("*.yaml")):
-        try:
-            found.append(Authority.model_validate(read_yaml(path)))
-        except ValidationError as error:
-            raise DeclarationInvalid(f"{path.name}: {format_validation_error(error)}") from None
+        found.append(load_model(Authority, path))
         if found[-1].authority != path.stem:
             raise DeclarationInvalid(f"{path.name}: authority: must be {path.stem!r} like its file")
     return found

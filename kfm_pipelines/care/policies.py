@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated, Self
 
 import rfc8785
-from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from kfm_pipelines.care.rules import ClassRules, Group, Sensitivity
 from kfm_pipelines.declarations import ColumnName, DeclarationModel, KeyPart
-from kfm_pipelines.declarations.dataset import Dataset, format_validation_error, read_yaml
+from kfm_pipelines.declarations.dataset import Dataset, read_yaml, validate_model
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
 
 _CARE = ("collective-benefit", "authority-to-control", "responsibility", "ethics")
@@ -128,10 +128,7 @@ def load_policy(resources: Path, name: str) -> Policy:
     document = read_yaml(path)
     if not document:
         raise PolicyRefused(f"the masking policy {name!r} is empty, so nothing may be published")
-    try:
-        policy = Policy.model_validate(document)
-    except ValidationError as error:
-        raise DeclarationInvalid(f"{path.name}: {format_validation_error(error)}") from None
+    policy = validate_model(Policy, document, path.name)
     if policy.policy != name:
         raise DeclarationInvalid(f"{path.name}: policy: must be {name!r} like its file, not {policy.policy!r}")
     return policy

@@ -5,14 +5,13 @@ import binascii
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rfc8785
 
 from kfm_pipelines.errors import SignatureRefused
-from kfm_pipelines.state.database import jsonb
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -105,6 +104,3 @@ class Signature(SignedStatement):
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "Signature":
         return cls(**{one.name: row[one.name] for one in fields(cls)})
-
-    def as_row(self) -> dict[str, object]:
-        return {**asdict(self), "statement": jsonb(dict(self.statement))}

@@ -8,7 +8,7 @@ from kfm_pipelines.care.signatures import Signature
 from kfm_pipelines.errors import PolicyRefused, ReviewRefused
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, insert_rows, jsonb
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,53 +29,39 @@ class Exemption:
 def record_exemption(database: Database, exemption: Exemption) -> None:
     signed = exemption.signed
     with database.transaction() as connection:
-        connection.execute(
-            """
-            INSERT INTO kfm.exemptions
-                (id, dataset, policy, key_prefix, until, statement, authority, holder, key_id, signature)
-            VALUES (%(id)s, %(dataset)s, %(policy)s, %(key_prefix)s, %(until)s, %(statement)s, %(authority)s,
-                    %(holder)s, %(key_id)s, %(signature)s)
-            """,
-            {
-                **{name: getattr(exemption, name) for name in ("id", "dataset", "policy", "key_prefix", "until")},
-                **signed.as_row(),
-            },
-        )
+        granted = {name: getattr(exemption, name) for name in ("id", "dataset", "policy", "key_prefix")}
+        granted["until"] = exemption.until.isoformat()
+        insert_rows(connection, "exemptions", [granted | asdict(signed)])
         _audit(connection, Action.EXEMPTION_GIVEN, exemption, signed)
 
 
 def record_exemption_end(database: Database, exemption: Exemption, signed: Signature) -> None:
     with database.transaction() as connection:
-        ended = connection.execute(
-            """
+        statement = """
             INSERT INTO kfm.exemption_ends (exemption, statement, authority, holder, key_id, signature)
             VALUES (%(id)s, %(statement)s, %(authority)s, %(holder)s, %(key_id)s, %(signature)s)
             ON CONFLICT DO NOTHING
-            """,
-            {"id": exemption.id, **signed.as_row()},
-        ).rowcount
+        """
+        signature = {**asdict(signed), "statement": jsonb(dict(signed.statement))}
+        ended = connection.execute(statement, {"id": exemption.id, **signature}).rowcount
         if not ended:
             raise ReviewRefused(f"exemption {exemption.id} has already ended")
         # What was published under it must be masked, so its keys are due again.
-        connection.execute(
-            """
+        statement = """
             UPDATE kfm.keys SET due_at = least(due_at, clock_timestamp())
             WHERE dataset = %(dataset)s AND starts_with(key, %(prefix)s)
-            """,
-            {"dataset": exemption.dataset, "prefix": exemption.key_prefix},
-        )
+        """
+        connection.execute(statement, {"dataset": exemption.dataset, "prefix": exemption.key_prefix})
         _audit(connection, Action.EXEMPTION_ENDED, exemption, signed)
 
 
 def exemptions_of(database: Database, dataset: str | None = None) -> list[Exemption]:
     """Returns all exemptions ever granted, newest first."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT e.*, x.at AS ended_at FROM kfm.exemptions e LEFT JOIN kfm.exemption_ends x ON x.exemption = e.id
         WHERE e.dataset = coalesce(%(dataset)s, e.dataset) ORDER BY e.at DESC, e.id
-        """,
-        {"dataset": dataset},
-    )
+    """
+    rows = database.fetch(query, {"dataset": dataset})
     columns = ("id", "dataset", "policy", "key_prefix", "until", "at", "ended_at")
     return [Exemption(**{name: row[name] for name in columns}, signed=Signature.from_row(row)) for row in rows]
 
@@ -139,13 +125,11 @@ def refuse_changed_secret(version: PolicyVersion, known: Iterable[PolicyVersion]
 
 def _insert(database: Database, version: PolicyVersion, dataset: str) -> None:
     with database.transaction() as connection:
-        new = connection.execute(
-            """
+        statement = """
             INSERT INTO kfm.policy_versions (policy, version, digest, key_id, key_check)
             VALUES (%(policy)s, %(version)s, %(digest)s, %(key_id)s, %(key_check)s) ON CONFLICT DO NOTHING
-            """,
-            asdict(version),
-        ).rowcount
+        """
+        new = connection.execute(statement, asdict(version)).rowcount
         if new:
             detail = {"key_id": version.key_id} if version.key_id else {}
             entry = AuditEntry(Action.POLICY_USED, "kfm", dataset, version.name, digest=version.digest, detail=detail)

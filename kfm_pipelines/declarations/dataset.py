@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import rfc8785
 import yaml
@@ -17,6 +17,8 @@ from kfm_pipelines.declarations.tables import Table, TransformName
 from kfm_pipelines.declarations.timeliness import Concurrency, DueRule, LateRule, ServiceLevel, Watermark
 from kfm_pipelines.declarations.words import DeclarationModel, KeyPart, NonEmptyText, Owner, Tag, WindowLength
 from kfm_pipelines.errors import DatasetUnknown, DeclarationInvalid
+
+Model = TypeVar("Model", bound=DeclarationModel)
 
 # Everything that shapes the published bytes, except the transform.
 _DIGEST_FIELDS = {"dataset", "title", "key", "processor", "policy", "sovereignty", "extent", "table", "licence"}
@@ -150,12 +152,7 @@ class Datasets(Mapping[str, Dataset]):
 
 
 def load_dataset(path: Path) -> Dataset:
-    """Reads one declaration. Raises DeclarationInvalid naming the file, the field and what was expected."""
-    document = read_yaml(path)
-    try:
-        return Dataset.model_validate(document)
-    except ValidationError as error:
-        raise DeclarationInvalid(f"{path.name}: {format_validation_error(error)}") from None
+    return load_model(Dataset, path)
 
 
 def load_datasets(resources: Path) -> Datasets:
@@ -167,6 +164,18 @@ def load_datasets(resources: Path) -> Datasets:
             _refuse_overlap(path, new, other)
         datasets[new.dataset] = new
     return Datasets(datasets)
+
+
+def load_model(model: type[Model], path: Path, name: str | None = None) -> Model:
+    """Reads one YAML file. Raises DeclarationInvalid naming the file, the field and what was expected."""
+    return validate_model(model, read_yaml(path), name or path.name)
+
+
+def validate_model(model: type[Model], document: object, name: str) -> Model:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise DeclarationInvalid(f"{name}: {format_validation_error(error)}") from None
 
 
 def read_yaml(path: Path) -> object:

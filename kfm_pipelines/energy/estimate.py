@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from kfm_pipelines.declarations import DeclarationModel, NonEmptyText
-from kfm_pipelines.declarations.dataset import format_validation_error, read_yaml
+from kfm_pipelines.declarations.dataset import load_model
 from kfm_pipelines.energy.meter import GIGABYTE, Usage
-from kfm_pipelines.errors import DeclarationInvalid, KfmError
+from kfm_pipelines.errors import KfmError
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.audit import save_snapshot
 
@@ -77,10 +77,7 @@ def sum_if_known(values: Iterable[float | None]) -> float | None:
 
 
 def load_coefficients(resources: Path) -> Coefficients:
-    try:
-        return Coefficients.model_validate(read_yaml(resources / COEFFICIENTS_FILE))
-    except ValidationError as error:
-        raise DeclarationInvalid(f"{COEFFICIENTS_FILE}: {format_validation_error(error)}") from None
+    return load_model(Coefficients, resources / COEFFICIENTS_FILE, COEFFICIENTS_FILE)
 
 
 def coefficients_of(services: Services) -> Coefficients:

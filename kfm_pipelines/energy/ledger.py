@@ -6,7 +6,7 @@ from datetime import date
 
 from kfm_pipelines.energy.estimate import UNKNOWN, Energy
 from kfm_pipelines.energy.meter import Usage
-from kfm_pipelines.state.database import Database, Row
+from kfm_pipelines.state.database import Database, Row, insert_rows
 
 _ENTRY_COLUMNS = ("run_id", "stage", "dataset", "key", "epoch", "replay")
 _USAGE_COLUMNS = (
@@ -31,33 +31,23 @@ class EnergyEntry:
 
 def record_entries(database: Database, entries: Sequence[EnergyEntry], coefficients: str) -> None:
     """`coefficients` is the digest of the stored coefficients."""
-    if not entries:
-        return
-    database.execute(
-        """
-        INSERT INTO kfm.energy (run_id, stage, dataset, key, epoch, replay, method, wall_seconds, cpu_seconds,
-                                gigabyte_seconds, bytes_read, bytes_written, network_bytes, watt_seconds, carbon_grams,
-                                cost_usd, coefficients)
-        SELECT entry.*, %(coefficients)s
-        FROM unnest(%(run_id)s::text[], %(stage)s::text[], %(dataset)s::text[], %(key)s::text[],
-                    %(epoch)s::bigint[], %(replay)s::text[], %(method)s::text[], %(wall_seconds)s::float[],
-                    %(cpu_seconds)s::float[], %(gigabyte_seconds)s::float[], %(bytes_read)s::bigint[],
-                    %(bytes_written)s::bigint[], %(network_bytes)s::bigint[], %(watt_seconds)s::float[],
-                    %(carbon_grams)s::float[], %(cost_usd)s::float[]) AS entry
-        """,
+    rows = [
         {
+            **{name: getattr(one, name) for name in _ENTRY_COLUMNS},
+            **{name: getattr(one.usage, name) for name in _USAGE_COLUMNS},
+            **{name: getattr(one.energy, name) for name in ("method", *_ENERGY_COLUMNS)},
             "coefficients": coefficients,
-            **{name: [getattr(one, name) for one in entries] for name in _ENTRY_COLUMNS},
-            **{name: [getattr(one.usage, name) for one in entries] for name in _USAGE_COLUMNS},
-            **{name: [getattr(one.energy, name) for one in entries] for name in ("method", *_ENERGY_COLUMNS)},
-        },
-    )
+        }
+        for one in entries
+    ]
+    if rows:
+        with database.transaction() as connection:
+            insert_rows(connection, "energy", rows)
 
 
 def record_lost_stages(database: Database, keys: Sequence[str], dataset: str, coefficients: str) -> None:
     """Records an unknown cost for stages that a dead run began for these keys and did not record."""
-    database.execute(
-        """
+    statement = """
         INSERT INTO kfm.energy (run_id, dataset, key, epoch, replay, stage, method, coefficients)
         SELECT last.run_id, %(dataset)s, last.key, last.txn,
                (SELECT detail ->> 'replay' FROM kfm.wal b
@@ -76,9 +66,8 @@ def record_lost_stages(database: Database, keys: Sequence[str], dataset: str, co
             SELECT FROM kfm.energy e
             WHERE e.run_id = last.run_id AND e.key = last.key AND e.epoch = last.txn AND e.stage = begun.stage)
         ORDER BY last.key, begun.place
-        """,
-        {"keys": list(keys), "dataset": dataset, "coefficients": coefficients},
-    )
+    """
+    database.execute(statement, {"keys": list(keys), "dataset": dataset, "coefficients": coefficients})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,39 +128,32 @@ def total_cpu_seconds(totals: Sequence[EnergyTotal]) -> float | None:
 
 
 def transaction_totals(database: Database, key: str, txn: int) -> tuple[EnergyTotal, ...]:
-    return _totals(database, "''", "key = %(key)s AND epoch = %(txn)s", {"key": key, "txn": txn}).get("", ())
+    return totals_by(database, "''", "key = %(key)s AND epoch = %(txn)s", {"key": key, "txn": txn}).get("", ())
 
 
 def replay_totals(database: Database, replay: str) -> tuple[EnergyTotal, ...]:
     """Returns the totals by method of its keys and the overhead of its runs."""
-    return _totals(database, "''", "replay = %(replay)s", {"replay": replay}).get("", ())
-
-
-def stage_totals(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
-    """Returns the totals by method of each stage of a run, in the order in which the stages were first recorded."""
-    return _totals(database, "stage", "run_id = %(run_id)s", {"run_id": run_id})
+    return totals_by(database, "''", "replay = %(replay)s", {"replay": replay}).get("", ())
 
 
 def key_totals_of_replay(database: Database, replay: str) -> dict[str, tuple[EnergyTotal, ...]]:
     """Returns the totals by method of each key of a replay, including its trial and all attempts."""
-    return _totals(database, "key", "replay = %(replay)s AND key IS NOT NULL", {"replay": replay})
+    return totals_by(database, "key", "replay = %(replay)s AND key IS NOT NULL", {"replay": replay})
 
 
 def key_totals_of_run(database: Database, run_id: str) -> dict[str, tuple[EnergyTotal, ...]]:
-    return _totals(database, "key", "run_id = %(run_id)s AND key IS NOT NULL", {"run_id": run_id})
+    return totals_by(database, "key", "run_id = %(run_id)s AND key IS NOT NULL", {"run_id": run_id})
 
 
-def _totals(
+def totals_by(
     database: Database, part: str, condition: str, parameters: dict[str, object]
 ) -> dict[str, tuple[EnergyTotal, ...]]:
     """Returns the totals by method of each value of a column, in the order in which they were first recorded."""
-    rows = database.fetch(
-        f"""
+    query = f"""
         SELECT {part} AS part, method, {SUMS} FROM kfm.energy WHERE {condition}
         GROUP BY part, method ORDER BY min(min(id)) OVER (PARTITION BY {part}), method
-        """,  # noqa: S608 - constants
-        parameters,
-    )
+    """  # noqa: S608 - constants
+    rows = database.fetch(query, parameters)
     found: dict[str, tuple[EnergyTotal, ...]] = {}
     for row in rows:
         found[row["part"]] = (*found.get(row["part"], ()), _energy_total(row))
@@ -182,8 +164,7 @@ def monthly_totals(
     database: Database, dataset: str | None = None, start: date | None = None, end: date | None = None
 ) -> list[MonthlyTotal]:
     """Returns the totals of all datasets or one, from `start` to before `end`, UTC."""
-    rows = database.fetch(
-        f"""
+    query = f"""
         WITH attempts AS (
             SELECT dataset, date_trunc('month', at, 'UTC')::date AS month, method, run_id, key, epoch, {SUMS}
             FROM kfm.energy e WHERE {ENTRY_FILTER} GROUP BY dataset, month, method, run_id, key, epoch
@@ -192,9 +173,8 @@ def monthly_totals(
                coalesce(sum(watt_seconds) FILTER (WHERE is_for_nothing), 0) / sum(watt_seconds) AS for_nothing,
                sum(entries)::int AS entries, {KNOWN_SUMS}
         FROM judged GROUP BY dataset, month, method ORDER BY dataset NULLS LAST, month, method
-        """,  # noqa: S608 - a constant
-        {"dataset": dataset, "start": start, "end": end},
-    )
+    """  # noqa: S608 - a constant
+    rows = database.fetch(query, {"dataset": dataset, "start": start, "end": end})
     return [
         MonthlyTotal(row["dataset"], row["month"], row["runs"], row["keys"], row["for_nothing"], _energy_total(row))
         for row in rows
@@ -203,10 +183,8 @@ def monthly_totals(
 
 def coefficients_used(database: Database, dataset: str | None, start: date | None, end: date | None) -> list[str]:
     """Returns the digests of the coefficients used in that time, earliest first."""
-    rows = database.fetch(
-        f"SELECT coefficients FROM kfm.energy e WHERE {ENTRY_FILTER} GROUP BY coefficients ORDER BY min(id)",  # noqa: S608 - a constant
-        {"dataset": dataset, "start": start, "end": end},
-    )
+    query = f"SELECT coefficients FROM kfm.energy e WHERE {ENTRY_FILTER} GROUP BY coefficients ORDER BY min(id)"  # noqa: S608 - a constant
+    rows = database.fetch(query, {"dataset": dataset, "start": start, "end": end})
     return [row["coefficients"] for row in rows]
 
 

@@ -91,29 +91,26 @@ def record_approval(database: Database, declared: Schema, actor: str, reason: st
 
 
 def versions_of(database: Database, dataset: str) -> list[SchemaVersion]:
-    rows = database.fetch(
-        """
+    query = """
         SELECT dataset, transform_version, digest, columns, version, approved_by, reason, at
         FROM kfm.schema_versions WHERE dataset = %(dataset)s ORDER BY version
-        """,
-        {"dataset": dataset},
-    )
+    """
+    rows = database.fetch(query, {"dataset": dataset})
     return [SchemaVersion(**row) for row in rows]
 
 
 def _insert(database: Database, declared: Schema, version: int, actor: str, reason: str) -> bool:
-    inserted = database.execute(
-        """
+    statement = """
         INSERT INTO kfm.schema_versions (dataset, version, transform_version, digest, columns, approved_by, reason)
         VALUES (%(dataset)s, %(version)s, %(transform_version)s, %(digest)s, %(columns)s, %(actor)s, %(reason)s)
         ON CONFLICT DO NOTHING
-        """,
-        {
-            **asdict(declared),
-            "columns": jsonb({name: dict(facts) for name, facts in declared.columns.items()}),
-            "version": version,
-            "actor": actor,
-            "reason": reason,
-        },
-    )
+    """
+    parameters = {
+        **asdict(declared),
+        "columns": jsonb({name: dict(facts) for name, facts in declared.columns.items()}),
+        "version": version,
+        "actor": actor,
+        "reason": reason,
+    }
+    inserted = database.execute(statement, parameters)
     return bool(inserted)

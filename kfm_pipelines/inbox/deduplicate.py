@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.state.database import Connection
+from kfm_pipelines.state.database import Connection, columns
 from kfm_pipelines.state.inbox import LISTING, Delivery
 from kfm_pipelines.state.keys import LOCK_WITH_DEPENDENTS
 
@@ -51,13 +51,11 @@ def distinct_events(deliveries: Sequence[Delivery]) -> list[DistinctEvent]:
 
 def merge_into_inbox(connection: Connection, queue: str, events: Sequence[DistinctEvent]) -> InboxChanges:
     """Inserts new events and moves known ones. Locks every key it changes."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT identity, sequencer, event_time, made_at, queue = %(listing)s AS listed, shape, asset_uri, etag, size
         FROM kfm.inbox WHERE identity = ANY(%(identities)s)
-        """,
-        {"identities": [one.event.identity for one in events], "listing": LISTING},
-    )
+    """
+    rows = connection.execute(query, {"identities": [one.event.identity for one in events], "listing": LISTING})
     known = {row["identity"]: row for row in rows}
     unknown = [one for one in events if one.event.identity not in known]
     again = [(one, known[one.event.identity]) for one in events if one.event.identity in known]
@@ -94,37 +92,27 @@ def count_collisions(deliveries: Sequence[Delivery], events: Sequence[DistinctEv
 
 def assign_to_queue(connection: Connection, queue: str, events: Sequence[DistinctEvent]) -> list[DistinctEvent]:
     """Moves events from the bucket listing to the queue, as if they came now. Returns those that no run has started."""
-    rows = connection.execute(
-        """
+    statement = """
         UPDATE kfm.inbox i SET queue = %(queue)s, ready_at = NULL, trace = arrived.trace, sent_at = arrived.sent_at,
             received_at = CASE WHEN state = 'received' THEN clock_timestamp() ELSE received_at END
-        FROM unnest(%(identities)s::text[], %(traces)s::text[], %(sent)s::timestamptz[])
+        FROM unnest(%(identity)s::text[], %(trace)s::text[], %(sent_at)s::timestamptz[])
              AS arrived (identity, trace, sent_at)
         WHERE i.identity = arrived.identity AND queue = %(listing)s
         RETURNING i.identity, state
-        """,
-        {
-            "identities": [one.event.identity for one in events],
-            "traces": [one.event.trace for one in events],
-            "sent": [one.event.sent_at for one in events],
-            "queue": queue,
-            "listing": LISTING,
-        },
-    ).fetchall()
+    """
+    arrived = columns(events, "event.identity", "event.trace", "event.sent_at")
+    rows = connection.execute(statement, {**arrived, "queue": queue, "listing": LISTING}).fetchall()
     waiting = {row["identity"] for row in rows if row["state"] == "received"}
     return [one for one in events if one.event.identity in waiting]
 
 
 def _insert(connection: Connection, queue: str, events: Sequence[DistinctEvent]) -> list[DistinctEvent]:
     """Returns the events that no other consumer has inserted meanwhile. Binary parameters (%b) are faster for lists."""
-    columns: dict[str, list[object]] = {
-        name: [getattr(one.event, name) for one in events]
-        for name in ("identity", "key", "dataset", "shape", "asset_uri", "etag", "version_id", "size", "sequencer",
-                     "event_time", "priority", "change", "message_group", "group_sequence", "partition", "data_time",
-                     "trace", "sent_at")
-    }  # fmt: skip
-    rows = connection.execute(
-        """
+    names = (
+        "identity", "key", "dataset", "shape", "asset_uri", "etag", "version_id", "size", "sequencer", "event_time",
+        "priority", "change", "message_group", "group_sequence", "partition", "data_time", "trace", "sent_at",
+    )  # fmt: skip
+    statement = """
         INSERT INTO kfm.inbox (identity, key, dataset, shape, asset_uri, etag, version_id, size, sequencer,
                                event_time, priority, change, message_group, group_sequence, partition, data_time,
                                trace, sent_at, made_at, body, queue)
@@ -136,14 +124,9 @@ def _insert(connection: Connection, queue: str, events: Sequence[DistinctEvent])
                     %(data_time)b::timestamptz[], %(trace)b::text[], %(sent_at)b::timestamptz[],
                     %(made_at)b::timestamptz[], %(body)b::text[])
         ON CONFLICT (identity) DO NOTHING RETURNING identity
-        """,
-        {
-            **columns,
-            "made_at": [one.made_at for one in events],
-            "body": [one.body for one in events],
-            "queue": queue,
-        },
-    ).fetchall()
+    """
+    values = columns((one.event for one in events), *names) | columns(events, "made_at", "body")
+    rows = connection.execute(statement, {**values, "queue": queue}).fetchall()
     inserted = {row["identity"] for row in rows}
     return [one for one in events if one.event.identity in inserted]
 
@@ -154,27 +137,21 @@ def _update_positions(connection: Connection, events: Sequence[DistinctEvent]) -
     if not events:
         return set()
     once = {one.event.identity: one for one in events}
-    rows = connection.execute(
-        """
+    statement = """
         UPDATE kfm.inbox i SET event_time = greatest(i.event_time, arrived.event_time),
             made_at = CASE WHEN i.made_at IS NOT NULL THEN least(i.made_at, arrived.made_at) END,
             sequencer = CASE WHEN rtrim(lower(arrived.sequencer), '0') COLLATE "C"
                                   > coalesce(rtrim(lower(i.sequencer), '0'), '') COLLATE "C"
                              THEN arrived.sequencer ELSE i.sequencer END
-        FROM unnest(%(identities)s::text[], %(sequencers)s::text[], %(times)s::timestamptz[], %(made)s::timestamptz[])
-             AS arrived (identity, sequencer, event_time, made_at)
+        FROM unnest(%(identity)s::text[], %(sequencer)s::text[], %(event_time)s::timestamptz[],
+                    %(made_at)s::timestamptz[]) AS arrived (identity, sequencer, event_time, made_at)
         WHERE arrived.identity = i.identity
         RETURNING i.identity, EXISTS (
             SELECT FROM kfm.inbox o WHERE o.key = i.key AND o.asset_uri = i.asset_uri AND o.identity <> i.identity
         ) AS among_others
-        """,
-        {
-            "identities": list(once),
-            "sequencers": [one.event.sequencer for one in once.values()],
-            "times": [one.event.event_time for one in once.values()],
-            "made": [one.made_at for one in once.values()],
-        },
-    ).fetchall()
+    """
+    arrived = columns(once.values(), "event.identity", "event.sequencer", "event.event_time", "made_at")
+    rows = connection.execute(statement, arrived).fetchall()
     return {row["identity"] for row in rows if row["among_others"]}
 
 

@@ -17,7 +17,7 @@ from kfm_pipelines.inbox.deduplicate import (
 )
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import dead_letters, inbox
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, columns
 from kfm_pipelines.state.inbox import LISTING, Delivery
 from kfm_pipelines.state.keys import PRIORITIES
 from kfm_pipelines.stores.layout import archived_event
@@ -55,12 +55,7 @@ class RecordedBatch:
 
 
 def record(
-    database: Database,
-    queue: str,
-    deliveries: Sequence[Delivery],
-    datasets: Datasets,
-    *,
-    now: datetime | None = None,
+    database: Database, queue: str, deliveries: Sequence[Delivery], datasets: Datasets, *, now: datetime | None = None
 ) -> RecordedBatch:
     """Commits a batch of messages: new events make their keys due and advance their streams, known ones change nothing.
     `now` replaces the database's clock for watermarks and waits."""
@@ -126,14 +121,12 @@ def archive_events(services: Services, keys: Sequence[str], *, recheck_store: bo
     """Writes the raw messages of the keys' events to the store, once per identity, and returns the keys for which that
     failed. With `recheck_store` also those marked as archived that are missing: the store may be another one, or have
     lost them."""
-    rows = services.database.fetch(
-        """
+    query = """
         SELECT k.key, i.identity, i.body, i.archived_at
         FROM kfm.keys k JOIN kfm.inbox i ON i.key = ANY(ARRAY[k.key, k.inputs_from])
         WHERE k.key = ANY(%(keys)s) AND (i.archived_at IS NULL OR %(again)s) ORDER BY i.identity
-        """,
-        {"keys": list(keys), "again": recheck_store},
-    )
+    """
+    rows = services.database.fetch(query, {"keys": list(keys), "again": recheck_store})
     paths = {row["identity"]: archived_event(row["identity"]) for row in rows}
     there = services.store.exists_all(paths[row["identity"]] for row in rows if row["archived_at"] is not None)
     bodies = {paths[row["identity"]]: row["body"].encode() for row in rows}
@@ -142,10 +135,8 @@ def archive_events(services: Services, keys: Sequence[str], *, recheck_store: bo
     failed = {path: error for path, error in failures.items() if not isinstance(error, IntegrityBroken)}
     archived = [identity for identity, path in paths.items() if path not in failed]
     if archived:
-        services.database.execute(
-            "UPDATE kfm.inbox SET archived_at = clock_timestamp() WHERE identity = ANY(%(identities)s)",
-            {"identities": archived},
-        )
+        statement = "UPDATE kfm.inbox SET archived_at = clock_timestamp() WHERE identity = ANY(%(identities)s)"
+        services.database.execute(statement, {"identities": archived})
     return {row["key"]: failed[path] for row in rows if (path := paths[row["identity"]]) in failed}
 
 
@@ -153,55 +144,37 @@ def _ensure_keys(connection: Connection, events: Sequence[DistinctEvent]) -> Non
     # In the order of the keys, so that two consumers never deadlock.
     first = {one.event.key: one.event for one in events}
     ordered = [first[key] for key in sorted(first)]
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.keys (priority, key, dataset, window_start, window_end)
-        SELECT %(lowest)s, *
-        FROM unnest(%(keys)s::text[], %(datasets)s::text[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
+        SELECT %(lowest)s, * FROM unnest(
+            %(key)s::text[], %(dataset)s::text[], %(window_start)s::timestamptz[], %(window_end)s::timestamptz[])
         ON CONFLICT DO NOTHING
-        """,
-        {
-            "keys": [event.key for event in ordered],
-            "datasets": [event.dataset for event in ordered],
-            "starts": [event.window_start for event in ordered],
-            "ends": [event.window_end for event in ordered],
-            "lowest": min(PRIORITIES.values()),  # the events raise it
-        },
-    )
+    """
+    lowest = {"lowest": min(PRIORITIES.values())}  # the events raise it
+    connection.execute(statement, {**columns(ordered, "key", "dataset", "window_start", "window_end"), **lowest})
 
 
 def _record_queue_totals(connection: Connection, queue: str, counts: BatchCounts) -> None:
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.queue_totals AS q (queue, received, recorded, duplicates, refused, violations)
         VALUES (%(queue)s, %(received)s, %(recorded)s, %(duplicates)s, %(refused)s, %(violations)s)
         ON CONFLICT (queue) DO UPDATE SET
             received = q.received + excluded.received, recorded = q.recorded + excluded.recorded,
             duplicates = q.duplicates + excluded.duplicates, refused = q.refused + excluded.refused,
             violations = q.violations + excluded.violations
-        """,
-        {"queue": queue, **asdict(counts)},
-    )
+    """
+    connection.execute(statement, {"queue": queue, **asdict(counts)})
 
 
 def _release(connection: Connection, datasets: Datasets, events: Sequence[IngestEvent], actor: str) -> None:
     """Releases events before their lateness is known. They wait until their keys are requested."""
-    connection.execute(
-        """
+    known = columns(events, "identity", "key", "dataset")
+    rules = [datasets[name].late for name in known["dataset"]]
+    statement = """
         INSERT INTO kfm.late (identity, key, dataset, rule, state, is_late, changed_by, reason)
         SELECT n.*, 'released', false, %(actor)s, %(reason)s
-        FROM unnest(%(identities)s::text[], %(keys)s::text[], %(datasets)s::text[], %(rules)s::text[]) AS n
-        """,
-        {
-            "identities": [event.identity for event in events],
-            "keys": [event.key for event in events],
-            "datasets": [event.dataset for event in events],
-            "rules": [datasets[event.dataset].late for event in events],
-            "actor": actor,
-            "reason": REGISTERED,
-        },
-    )
-    connection.execute(
-        "UPDATE kfm.inbox SET ready_at = 'infinity' WHERE identity = ANY(%(identities)s)",
-        {"identities": [event.identity for event in events]},
-    )
+        FROM unnest(%(identity)s::text[], %(key)s::text[], %(dataset)s::text[], %(rules)s::text[]) AS n
+    """
+    connection.execute(statement, {**known, "rules": rules, "actor": actor, "reason": REGISTERED})
+    statement = "UPDATE kfm.inbox SET ready_at = 'infinity' WHERE identity = ANY(%(identities)s)"
+    connection.execute(statement, {"identities": [event.identity for event in events]})

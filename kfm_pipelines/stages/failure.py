@@ -7,6 +7,7 @@ the replay retries it, unless its publication has begun: that must be completed 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from kfm_pipelines.errors import (
@@ -29,25 +30,23 @@ from kfm_pipelines.telemetry.logs.lines import format_traceback
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class FailureHandler:
-    def __init__(
-        self, services: Services, layout: Layout, telemetry: StageTelemetry, outcomes: OutcomeTelemetry
-    ) -> None:
-        self._services = services
-        self._layout = layout
-        self._telemetry = telemetry
-        self._outcomes = outcomes
-        self.notes: dict[str, str] = {}  # why a key dropped out
+    services: Services
+    layout: Layout
+    telemetry: StageTelemetry
+    outcomes: OutcomeTelemetry
+    notes: dict[str, str] = field(default_factory=dict)  # why a key dropped out
 
     @contextmanager
     def guard(self, claim: Claim, stage: str, span: str | None = None, begun: datetime | None = None) -> Iterator[None]:
         """Runs the work on one key in its span. Loss of ownership may only become known while a failure is recorded."""
-        with self._telemetry.stage_span(claim, stage, span, begun):
+        with self.telemetry.stage_span(claim, stage, span, begun):
             try:
                 with self._handle_failures(claim, stage):
                     yield
             except OwnershipLost as error:
-                self._telemetry.mark_work_failed(error)
+                self.telemetry.mark_work_failed(error)
                 self.notes[claim.key] = str(error)
                 self.clear(claim)
 
@@ -56,13 +55,13 @@ class FailureHandler:
     ) -> None:
         self.clear(claim)
         transactions.hand_back(
-            self._services.database, claim, delay=delay, reason=reason, count_attempt=count_attempt, refused=refused
+            self.services.database, claim, delay=delay, reason=reason, count_attempt=count_attempt, refused=refused
         )
 
     def clear(self, claim: Claim) -> None:
         """Removes what this claim wrote. Call before freeing the key."""
-        for folder in self._layout.work_folders(claim.key):
-            self._services.store.remove(f"{folder}/{claim.epoch}")
+        for folder in self.layout.work_folders(claim.key):
+            self.services.store.remove(f"{folder}/{claim.epoch}")
 
     @contextmanager
     def _handle_failures(self, claim: Claim, stage: str) -> Iterator[None]:
@@ -71,7 +70,7 @@ class FailureHandler:
         except OwnershipLost:
             raise
         except (DatasetKilled, ReplayRefused) as error:  # no dead letter: what is published stays valid
-            self._telemetry.mark_work_failed(error)
+            self.telemetry.mark_work_failed(error)
             self.notes[claim.key] = str(error)
             self.hand_back(claim, reason=str(error), refused=isinstance(error, ReplayRefused))
         except Terminal as error:
@@ -86,27 +85,27 @@ class FailureHandler:
             self._retry(claim, stage, unexpected.with_traceback(error.__traceback__))
 
     def _retry(self, claim: Claim, stage: str, error: Retryable) -> None:
-        if self._services.retries.is_exhausted(claim.attempts):
+        if self.services.retries.is_exhausted(claim.attempts):
             exhausted = AttemptsExhausted(f"{claim.attempts} attempts, the last one: {error}")
             self._fail(claim, stage, exhausted.with_traceback(error.__traceback__))
             return
-        delay = self._services.retries.delay(claim.attempts, self._services.random)
-        by_replay = claim.replay and not transactions.has_publish_intent(self._services.database, claim.key)
+        delay = self.services.retries.delay(claim.attempts, self.services.random)
+        by_replay = claim.replay and not transactions.has_publish_intent(self.services.database, claim.key)
         when = "its replay retries it" if by_replay else f"retried in {delay:.0f} s"
-        self._telemetry.mark_work_failed(error)
+        self.telemetry.mark_work_failed(error)
         self.notes[claim.key] = f"{when}: {error}"
         self.hand_back(claim, delay=delay, reason=str(error), count_attempt=True)
-        self._outcomes.emit_retry(error)
+        self.outcomes.emit_retry(error)
 
     def _fail(self, claim: Claim, stage: str, error: KfmError) -> None:
-        self._telemetry.mark_work_failed(error)
+        self.telemetry.mark_work_failed(error)
         self.notes[claim.key] = str(error)
         self.clear(claim)
-        retry_in = self._services.retries.cap_seconds
+        retry_in = self.services.retries.cap_seconds
         is_final = transactions.fail(
-            self._services.database, claim, stage, error, retry_in=retry_in, trace=format_traceback(error)
+            self.services.database, claim, stage, error, retry_in=retry_in, trace=format_traceback(error)
         )
         if is_final:
-            self._outcomes.emit_failed(claim, stage, error)
+            self.outcomes.emit_failed(claim, stage, error)
         else:
-            self._outcomes.emit_retry(error)
+            self.outcomes.emit_retry(error)

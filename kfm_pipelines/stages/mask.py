@@ -1,7 +1,7 @@
 """Masks a key's table as the dataset's policy requires, before anything leaves the restricted tier."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ def mask(table: "pa.Table", dataset: Dataset, policy: Policy, secret: bytes) -> 
     except Exception as error:  # noqa: BLE001 - its message may quote the data
         raise PolicyRefused(f"masking failed: {type(error).__name__}; nothing is published") from None
     declared = declared_schema(published_table(dataset, policy))
-    return MaskResult(masked.table.cast(declared), masked.crosswalk, masked.measures.as_dict())
+    return MaskResult(masked.table.cast(declared), masked.crosswalk, asdict(masked.measures))
 
 
 def masking_audit_entry(

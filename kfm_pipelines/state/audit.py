@@ -47,10 +47,8 @@ def record(connection: Connection, entries: Sequence[AuditEntry]) -> None:
 
 
 def entries_of_key(database: Database, key: str) -> list[dict[str, Any]]:
-    return database.fetch(
-        "SELECT at, action, actor, policy, digest, txn, detail FROM kfm.audit WHERE key = %(key)s ORDER BY id",
-        {"key": key},
-    )
+    query = "SELECT at, action, actor, policy, digest, txn, detail FROM kfm.audit WHERE key = %(key)s ORDER BY id"
+    return database.fetch(query, {"key": key})
 
 
 def save_snapshot(database: Database, kind: str, document: Mapping[str, Any]) -> str:

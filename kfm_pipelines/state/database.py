@@ -1,8 +1,9 @@
 """The connection to Postgres: a small pool, the migrations, and the translation of database errors."""
 
 import select
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.errors import Fenced, ServiceUnavailable, SettingsInvalid, Terminal
@@ -181,6 +182,17 @@ def jsonb(value: object) -> "Jsonb":
     from psycopg.types.json import Jsonb
 
     return Jsonb(value)
+
+
+def pairs(rows: Iterable[Row]) -> dict[Any, Any]:
+    """Returns the second column of each row by the first."""
+    return {one: other for one, other in map(dict.values, rows)}  # noqa: C416 - the type of dict_values is not a pair
+
+
+def columns(values: Iterable[object], *names: str) -> dict[str, list[Any]]:
+    """Returns these attributes of all values, as parameters that `unnest` turns into rows; `a.b` is named `b`."""
+    rows = list(values)
+    return {name.rpartition(".")[2]: [*map(attrgetter(name), rows)] for name in names}
 
 
 def insert_rows(connection: Connection, table: str, rows: Sequence[Mapping[str, object]]) -> None:

@@ -32,8 +32,7 @@ class Refusal:
 
 def record_key(connection: Connection, claim: Claim, txn: int, stage: str, error: KfmError, trace: str) -> None:
     """Opens or reopens the key's letter, with its inputs and the steps it completed."""
-    row = connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.dead_letters AS known
             (source, dataset, key, failure_stage, triage, error, reason, attempts, run_id, trace, lineage, cost)
         SELECT k.key, k.dataset, k.key, %(stage)s, %(triage)s, %(error)s, %(reason)s, %(attempts)s, %(run_id)s,
@@ -53,19 +52,19 @@ def record_key(connection: Connection, claim: Claim, txn: int, stage: str, error
             filed_at = NULL,
             forwarded_at = CASE WHEN known.state IN ('open', 'quarantined') THEN known.forwarded_at END
         RETURNING id, xmax = 0 AS fresh
-        """,
-        {
-            "key": claim.key,
-            "txn": txn,
-            "stage": stage,
-            "triage": error.triage,
-            "error": type(error).__name__,
-            "reason": truncate_line(str(error), REASON_LIMIT),
-            "attempts": claim.attempts,
-            "run_id": claim.owner,
-            "trace": trace,
-        },
-    ).fetchone()
+    """
+    parameters = {
+        "key": claim.key,
+        "txn": txn,
+        "stage": stage,
+        "triage": error.triage,
+        "error": type(error).__name__,
+        "reason": truncate_line(str(error), REASON_LIMIT),
+        "attempts": claim.attempts,
+        "run_id": claim.owner,
+        "trace": trace,
+    }
+    row = connection.execute(statement, parameters).fetchone()
     if row:
         detail = {"stage": stage, "error": type(error).__name__, "run": claim.owner}
         record_move(connection, [row["id"]], "opened" if row["fresh"] else "failed again", detail)
@@ -82,8 +81,7 @@ def record_messages(connection: Connection, queue: str, refusals: Sequence[Refus
 
 def _record_message(connection: Connection, queue: str, refusal: Refusal, times: int) -> None:
     error = refusal.error
-    row = connection.execute(
-        """
+    statement = """
         WITH before AS (SELECT state FROM kfm.dead_letters WHERE source = %(identity)s)
         INSERT INTO kfm.dead_letters AS known
             (source, dataset, key, failure_stage, triage, error, reason, queue, body, attributes, attribute_types,
@@ -97,23 +95,23 @@ def _record_message(connection: Connection, queue: str, refusal: Refusal, times:
             filed_at = CASE WHEN known.state IN ('open', 'quarantined') THEN known.filed_at END,
             forwarded_at = CASE WHEN known.state IN ('open', 'quarantined') THEN known.forwarded_at END
         RETURNING id, (SELECT state FROM before) AS before
-        """,
-        {
-            "identity": refusal.identity,
-            "dataset": refusal.dataset,
-            "key": refusal.key,
-            "triage": error.triage,
-            "error": type(error).__name__,
-            "reason": truncate_line(str(error), REASON_LIMIT),
-            "queue": queue,
-            "body": refusal.body,
-            "attributes": jsonb(dict(refusal.attributes)),
-            "types": jsonb(dict(refusal.attribute_types)),
-            "group": refusal.group,
-            "sequence": refusal.sequence,
-            "times": times,
-        },
-    ).fetchone()
+    """
+    parameters = {
+        "identity": refusal.identity,
+        "dataset": refusal.dataset,
+        "key": refusal.key,
+        "triage": error.triage,
+        "error": type(error).__name__,
+        "reason": truncate_line(str(error), REASON_LIMIT),
+        "queue": queue,
+        "body": refusal.body,
+        "attributes": jsonb(dict(refusal.attributes)),
+        "types": jsonb(dict(refusal.attribute_types)),
+        "group": refusal.group,
+        "sequence": refusal.sequence,
+        "times": times,
+    }
+    row = connection.execute(statement, parameters).fetchone()
     if row and row["before"] not in ("open", "quarantined"):
         what = "opened" if row["before"] is None else "failed again"
         record_move(connection, [row["id"]], what, {"stage": "receive", "error": type(error).__name__})
@@ -133,14 +131,12 @@ def close(connection: Connection, letter: int, detail: Mapping[str, object]) -> 
 
 def _close(connection: Connection, condition: str, parameters: Mapping[str, object]) -> list[tuple[int, str]]:
     """Returns the closed letters and their keys."""
-    rows = connection.execute(
-        f"""
+    statement = f"""
         UPDATE kfm.dead_letters SET state = 'closed', closed_at = clock_timestamp(), changed_at = clock_timestamp(),
                filed_at = NULL
         WHERE {condition} RETURNING id, key
-        """.encode(),  # noqa: S608 - both conditions are literals in this module
-        parameters,
-    )
+    """.encode()  # noqa: S608 - both conditions are literals in this module
+    rows = connection.execute(statement, parameters)
     return [(row["id"], row["key"]) for row in rows]
 
 

@@ -25,17 +25,15 @@ class Delivery:
 
 def events_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, list[IngestEvent]]:
     """Returns each key's own events and those of the key it takes inputs from, without those held in the late lane."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT k.key AS asked, i.identity, i.key, i.dataset, i.shape, i.asset_uri, i.etag, i.version_id, i.size,
                i.sequencer, i.event_time, i.priority, i.change, i.partition, i.message_group, i.group_sequence,
                k.window_start, k.window_end, coalesce(l.is_late, false) AS late
         FROM kfm.keys k JOIN kfm.inbox i ON i.key = ANY(ARRAY[k.key, k.inputs_from])
         LEFT JOIN kfm.late l ON l.identity = i.identity
         WHERE k.key = ANY(%(keys)s) AND l.state IS DISTINCT FROM 'held' ORDER BY i.identity
-        """,
-        {"keys": list(keys)},
-    )
+    """
+    rows = connection.execute(query, {"keys": list(keys)})
     events: dict[str, list[IngestEvent]] = {key: [] for key in keys}
     for row in rows:
         events[row.pop("asked")].append(_event(row))
@@ -47,9 +45,8 @@ def events_of(connection: Connection, key: str) -> list[IngestEvent]:
 
 
 def known_identities(database: Database, identities: Sequence[str]) -> set[str]:
-    rows = database.fetch(
-        "SELECT identity FROM kfm.inbox WHERE identity = ANY(%(identities)s)", {"identities": list(identities)}
-    )
+    query = "SELECT identity FROM kfm.inbox WHERE identity = ANY(%(identities)s)"
+    rows = database.fetch(query, {"identities": list(identities)})
     return {row["identity"] for row in rows}
 
 
@@ -66,14 +63,12 @@ def first_arrivals(connection: Connection, deliveries: Sequence[Delivery]) -> li
     tokens = [delivery.token for delivery in deliveries if delivery.token]
     if not tokens:
         return list(deliveries)
-    rows = connection.execute(
-        """
+    query = """
         SELECT i.token, i.state IN ('arrived', 'succeeded', 'failed') AS arrived, l.group_sequence
         FROM kfm.redrive_items i JOIN kfm.dead_letters l ON l.id = i.letter
         WHERE i.token = ANY(%(tokens)s) ORDER BY i.token FOR UPDATE OF i
-        """,
-        {"tokens": tokens},
-    ).fetchall()
+    """
+    rows = connection.execute(query, {"tokens": tokens}).fetchall()
     # A token that we did not issue means nothing: two messages with it count as two.
     ours = {row["token"]: row["group_sequence"] for row in rows}
     arrived = {row["token"] for row in rows if row["arrived"]}
@@ -102,15 +97,14 @@ def record_arrivals(connection: Connection, deliveries: Sequence[Delivery]) -> N
 
 def _record_arrival(connection: Connection, delivery: Delivery) -> None:
     refused = str(delivery.refusal.error) if delivery.refusal else ""
-    row = connection.execute(
-        """
+    statement = """
         UPDATE kfm.redrive_items
         SET state = CASE WHEN %(refused)s = '' THEN 'arrived' ELSE 'failed' END, outcome = left(%(refused)s, 1000),
             keys = %(keys)s, changed_at = clock_timestamp()
         WHERE token = %(token)s AND state IN ('sending', 'sent') RETURNING letter, redrive
-        """,
-        {"token": delivery.token, "refused": refused, "keys": sorted({event.key for event in delivery.events})},
-    ).fetchone()
+    """
+    parameters = {"token": delivery.token, "refused": refused, "keys": sorted({event.key for event in delivery.events})}
+    row = connection.execute(statement, parameters).fetchone()
     if row and not refused:
         detail = {"redrive": row["redrive"], "events": [event.identity for event in delivery.events]}
         dead_letters.record_move(connection, [row["letter"]], "recorded", detail)

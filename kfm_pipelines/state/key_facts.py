@@ -35,10 +35,8 @@ class KeyFacts:
 def load_facts(database: Database, txns: Mapping[str, int]) -> dict[str, KeyFacts]:
     """Returns the facts about each key and its transaction."""
     with database.transaction() as connection:
-        rows = connection.execute(
-            "SELECT key, window_start, window_end, inputs_from FROM kfm.keys WHERE key = ANY(%(keys)s)",
-            {"keys": list(txns)},
-        ).fetchall()
+        query = "SELECT key, window_start, window_end, inputs_from FROM kfm.keys WHERE key = ANY(%(keys)s)"
+        rows = connection.execute(query, {"keys": list(txns)}).fetchall()
         current = _current_revisions(connection, list(txns))
         verdicts = verdicts_of_transactions(connection, txns)
         details: dict[str, dict[Step, Mapping[str, Any]]] = {key: {} for key in txns}
@@ -58,11 +56,9 @@ def load_facts(database: Database, txns: Mapping[str, int]) -> dict[str, KeyFact
 
 
 def _current_revisions(connection: Connection, keys: list[str]) -> dict[str, Revision]:
-    rows = connection.execute(
-        """
+    query = """
         SELECT r.* FROM unnest(%(keys)s::text[]) AS asked (key)
         JOIN LATERAL (SELECT * FROM kfm.revisions WHERE key = asked.key ORDER BY revision DESC LIMIT 1) r ON true
-        """,
-        {"keys": keys},
-    )
+    """
+    rows = connection.execute(query, {"keys": keys})
     return {row["key"]: Revision.from_values(row) for row in rows}

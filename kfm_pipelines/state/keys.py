@@ -6,7 +6,7 @@ The lease says when another worker may take over; the epoch says who is too late
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -38,28 +38,20 @@ class Claim:
     replay: str | None = None
 
 
+@dataclass(frozen=True)
 class Claims:
     """The claims of one owner, which is one run.
 
     `dataset` limits them to keys of that dataset, whose policy, kill switch and reviews apply. `skip_in_review` leaves
     keys in review alone, because taking one discards what is staged for its reviewers."""
 
-    def __init__(
-        self,
-        database: Database,
-        owner: str,
-        lease_seconds: int,
-        replay: str | None = None,
-        *,
-        dataset: str | None = None,
-        skip_in_review: bool = False,
-    ) -> None:
-        self._database = database
-        self._lease_seconds = lease_seconds
-        self._replay = replay
-        self._dataset = dataset
-        self._skip_in_review = skip_in_review
-        self.owner = owner
+    database: Database
+    owner: str
+    lease_seconds: int
+    replay: str | None = None
+    _: KW_ONLY
+    dataset: str | None = None
+    skip_in_review: bool = False
 
     def take(self, key: str) -> Claim:
         """Takes the key if it is free, ours, or its lease has expired. A claim for a replay leaves the key due."""
@@ -79,10 +71,9 @@ class Claims:
         return [claims[key] for key in sorted(claims)], refused
 
     def _take(self, keys: Sequence[str], lock: str = LOCK_NAMED) -> list[Claim]:
-        with self._database.transaction() as connection:
+        with self.database.transaction() as connection:
             locked = [row["key"] for row in connection.execute(lock, {"keys": list(keys)})]
-            rows = connection.execute(
-                """
+            statement = """
                 UPDATE kfm.keys
                 SET epoch = epoch + 1, owner = %(owner)s, attempts = attempts + 1,
                     due_at = CASE WHEN %(replay)s::text IS NOT NULL THEN due_at END,
@@ -90,41 +81,37 @@ class Claims:
                 WHERE key = ANY(%(keys)s) AND (owner IS NULL OR owner = %(owner)s OR lease_until < clock_timestamp())
                   AND dataset = coalesce(%(dataset)s, dataset) AND (awaiting IS NULL OR NOT %(spares_reviews)s)
                 RETURNING key, epoch, attempts
-                """,
-                {
-                    "keys": locked,
-                    "owner": self.owner,
-                    "lease": self._lease_seconds,
-                    "replay": self._replay,
-                    "dataset": self._dataset,
-                    "spares_reviews": self._skip_in_review,
-                },
-            ).fetchall()
+            """
+            parameters = {
+                "keys": locked,
+                "owner": self.owner,
+                "lease": self.lease_seconds,
+                "replay": self.replay,
+                "dataset": self.dataset,
+                "spares_reviews": self.skip_in_review,
+            }
+            rows = connection.execute(statement, parameters).fetchall()
         return [self._claim(row) for row in rows]
 
     def _claim(self, row: Mapping[str, Any]) -> Claim:
-        return Claim(row["key"], row["epoch"], row["attempts"], self.owner, self._replay)
+        return Claim(row["key"], row["epoch"], row["attempts"], self.owner, self.replay)
 
     def held(self) -> dict[str, Claim]:
         """Returns the claims of this owner, ordered by key."""
-        rows = self._database.fetch(
-            """
+        query = """
             SELECT key, epoch, attempts FROM kfm.keys
             WHERE owner = %(owner)s AND dataset = coalesce(%(dataset)s, dataset) ORDER BY key
-            """,
-            {"owner": self.owner, "dataset": self._dataset},
-        )
+        """
+        rows = self.database.fetch(query, {"owner": self.owner, "dataset": self.dataset})
         return {row["key"]: self._claim(row) for row in rows}
 
     def renew(self) -> None:
         # A key locked by its own publication is safe; waiting for it would let the other leases expire.
-        self._database.execute(
-            """
+        statement = """
             UPDATE kfm.keys SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
             WHERE key IN (SELECT key FROM kfm.keys WHERE owner = %(owner)s ORDER BY key FOR NO KEY UPDATE SKIP LOCKED)
-            """,
-            {"owner": self.owner, "lease": self._lease_seconds},
-        )
+        """
+        self.database.execute(statement, {"owner": self.owner, "lease": self.lease_seconds})
 
     @contextmanager
     def keep_alive(self) -> Iterator[None]:
@@ -140,7 +127,7 @@ class Claims:
             keeper.join()
 
     def _renew_until(self, done: threading.Event) -> None:
-        while not done.wait(self._lease_seconds / 3):
+        while not done.wait(self.lease_seconds / 3):
             try:
                 self.renew()
             except KfmError:
@@ -148,14 +135,14 @@ class Claims:
                 continue
 
     def _refusal(self, key: str) -> KfmError:
-        rows = self._database.fetch("SELECT owner, lease_until FROM kfm.keys WHERE key = %(key)s", {"key": key})
+        rows = self.database.fetch("SELECT owner, lease_until FROM kfm.keys WHERE key = %(key)s", {"key": key})
         if not rows:
             return KeyInvalid(f"{key}: no event has named this key, so there is nothing to compute it from")
-        if self._dataset is not None:
-            for reason in keys_of_other_datasets(self._database, self._dataset, [key]).values():
+        if self.dataset is not None:
+            for reason in keys_of_other_datasets(self.database, self.dataset, [key]).values():
                 return KeyInvalid(reason)
-        if self._skip_in_review:
-            for reason in keys_in_review(self._database, [key]).values():
+        if self.skip_in_review:
+            for reason in keys_in_review(self.database, [key]).values():
                 return KeyBusy(reason)
         if rows[0]["lease_until"] is None:
             return KeyBusy(f"{key}: another run has just released it")
@@ -164,18 +151,15 @@ class Claims:
 
 def keys_of_other_datasets(database: Database, dataset: str, keys: Sequence[str]) -> dict[str, str]:
     """Returns the keys that belong to another dataset, with the reason to refuse each."""
-    rows = database.fetch(
-        "SELECT key, dataset FROM kfm.keys WHERE key = ANY(%(keys)s) AND dataset <> %(dataset)s",
-        {"keys": list(keys), "dataset": dataset},
-    )
+    query = "SELECT key, dataset FROM kfm.keys WHERE key = ANY(%(keys)s) AND dataset <> %(dataset)s"
+    rows = database.fetch(query, {"keys": list(keys), "dataset": dataset})
     return {row["key"]: wrong_dataset_reason(row["key"], row["dataset"], dataset) for row in rows}
 
 
 def keys_in_review(database: Database, keys: Sequence[str]) -> dict[str, str]:
     """Returns the keys with a release in review, or decided but not yet picked up, with the reason to refuse each."""
-    rows = database.fetch(
-        "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) AND awaiting IS NOT NULL", {"keys": list(keys)}
-    )
+    query = "SELECT key FROM kfm.keys WHERE key = ANY(%(keys)s) AND awaiting IS NOT NULL"
+    rows = database.fetch(query, {"keys": list(keys)})
     return {row["key"]: f"{row['key']}: a release of it awaits review; that comes first" for row in rows}
 
 
@@ -189,14 +173,12 @@ def fenced_error(claim: Claim) -> Fenced:
 
 def due_or_held_keys(database: Database, keys: Sequence[str], owner: str) -> set[str]:
     """Returns the keys that are due, abandoned, or held by this owner."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT key FROM kfm.keys
         WHERE key = ANY(%(keys)s)
           AND (owner = %(owner)s OR due_at <= clock_timestamp() OR lease_until < clock_timestamp())
-        """,
-        {"keys": list(keys), "owner": owner},
-    )
+    """
+    rows = database.fetch(query, {"keys": list(keys), "owner": owner})
     return {row["key"] for row in rows}
 
 

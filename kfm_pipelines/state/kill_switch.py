@@ -5,12 +5,11 @@ given up. `kill` commits its move and then takes the barrier exclusively, so whe
 missed the move has ended. Only `kill` waits for the barrier, and it holds nothing else, so there is no deadlock.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from kfm_pipelines.errors import DatasetKilled, StillPublishing
-from kfm_pipelines.state.database import Connection, Database, advisory_lock
+from kfm_pipelines.state.database import Connection, Database, advisory_lock, insert_rows
 
 LONGEST_WAIT_SECONDS = 30.0
 
@@ -24,18 +23,6 @@ class KilledDataset:
 
     def __str__(self) -> str:
         return f"{self.dataset} is killed by {self.actor}: {self.reason}"
-
-    def as_document(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class KillMove:
-    dataset: str
-    killed: bool
-    actor: str
-    reason: str
-    at: datetime
 
 
 def kill(
@@ -66,69 +53,53 @@ def killed_datasets(database: Database) -> dict[str, KilledDataset]:
 
 
 def find_killed(connection: Connection, dataset: str) -> KilledDataset | None:
-    row = connection.execute(
-        "SELECT dataset, actor, reason, at FROM kfm.killed WHERE dataset = %(dataset)s", {"dataset": dataset}
-    ).fetchone()
+    query = "SELECT dataset, actor, reason, at FROM kfm.killed WHERE dataset = %(dataset)s"
+    row = connection.execute(query, {"dataset": dataset}).fetchone()
     return KilledDataset(**row) if row else None
 
 
-def history(database: Database, dataset: str) -> list[KillMove]:
-    rows = database.fetch(
-        "SELECT dataset, killed, actor, reason, at FROM kfm.kill_moves WHERE dataset = %(dataset)s ORDER BY id",
-        {"dataset": dataset},
-    )
-    return [KillMove(**row) for row in rows]
-
-
 def was_killed_within(database: Database, dataset: str, seconds: float) -> bool:
-    rows = database.fetch(
-        """
+    query = """
         SELECT 1 FROM kfm.killed WHERE dataset = %(dataset)s
         UNION ALL
         SELECT 1 FROM kfm.kill_moves
         WHERE dataset = %(dataset)s AND at >= clock_timestamp() - make_interval(secs => %(seconds)s)
-        """,
-        {"dataset": dataset, "seconds": seconds},
-    )
+    """
+    rows = database.fetch(query, {"dataset": dataset, "seconds": seconds})
     return bool(rows)
 
 
 def killed_with_due_keys(database: Database) -> list[tuple[KilledDataset, int]]:
     """Returns every killed dataset with the number of its due keys."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT d.dataset, d.actor, d.reason, d.at, (SELECT count(*) FROM kfm.keys k WHERE k.dataset = d.dataset
                      AND k.due_at <= clock_timestamp() AND k.owner IS NULL) AS keys
         FROM kfm.killed d ORDER BY d.dataset
-        """
-    )
+    """
+    rows = database.fetch(query)
     return [(KilledDataset(row["dataset"], row["actor"], row["reason"], row["at"]), row["keys"]) for row in rows]
 
 
 def interrupted_publications(database: Database, limit: int) -> list[tuple[str, str]]:
     """Returns dataset and key of intended publications of killed datasets that no worker holds any more."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT k.dataset, k.key FROM kfm.keys k JOIN kfm.killed d ON d.dataset = k.dataset
         WHERE (k.due_at IS NOT NULL OR k.owner IS NOT NULL)
           AND (k.owner IS NULL OR k.lease_until < clock_timestamp())
           AND (SELECT w.step FROM kfm.wal w WHERE w.key = k.key ORDER BY w.id DESC LIMIT 1) = 'publish'
         ORDER BY k.key LIMIT %(limit)s
-        """,
-        {"limit": limit},
-    )
+    """
+    rows = database.fetch(query, {"limit": limit})
     return [(row["dataset"], row["key"]) for row in rows]
 
 
 def is_known(database: Database, dataset: str) -> bool:
     """Whether the database knows the dataset, even if its declaration is gone or broken."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT 1 WHERE EXISTS (SELECT FROM kfm.keys WHERE dataset = %(dataset)s)
             OR EXISTS (SELECT FROM kfm.kill_moves WHERE dataset = %(dataset)s)
-        """,
-        {"dataset": dataset},
-    )
+    """
+    rows = database.fetch(query, {"dataset": dataset})
     return bool(rows)
 
 
@@ -141,9 +112,8 @@ def refuse_if_killed(connection: Connection, dataset: str) -> None:
 def hold_barrier(connection: Connection, dataset: str) -> bool:
     """Holds the barrier until the transaction ends, so that a kill waits for it. Returns False when a kill is waiting:
     it has set the switch already, so there is nothing to wait for."""
-    row = connection.execute(
-        "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(barrier)s, 0)) AS held", _barrier(dataset)
-    ).fetchone()
+    query = "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(barrier)s, 0)) AS held"
+    row = connection.execute(query, _barrier(dataset)).fetchone()
     return bool(row and row["held"])
 
 
@@ -154,19 +124,13 @@ def _barrier(dataset: str) -> dict[str, str]:
 
 def _lock_switch(connection: Connection, dataset: str) -> None:
     """Serialises moves, so that the one with the highest id was committed last."""
-    connection.execute(
-        "SELECT pg_advisory_xact_lock(hashtextextended(%(seat)s, 0))", {"seat": f"kfm kill move {dataset}"}
-    )
+    query = "SELECT pg_advisory_xact_lock(hashtextextended(%(seat)s, 0))"
+    connection.execute(query, {"seat": f"kfm kill move {dataset}"})
 
 
 def _record_move(connection: Connection, dataset: str, actor: str, reason: str, *, killed: bool) -> None:
-    connection.execute(
-        """
-        INSERT INTO kfm.kill_moves (dataset, killed, actor, reason)
-        VALUES (%(dataset)s, %(killed)s, %(actor)s, %(reason)s)
-        """,
-        {"dataset": dataset, "killed": killed, "actor": actor, "reason": reason},
-    )
+    move = {"dataset": dataset, "killed": killed, "actor": actor, "reason": reason}
+    insert_rows(connection, "kill_moves", [move])
 
 
 def _await_publications(database: Database, dataset: str, wait_seconds: float) -> None:
@@ -182,13 +146,11 @@ def _await_publications(database: Database, dataset: str, wait_seconds: float) -
 
 def _count_publications(connection: Connection, dataset: str) -> int:
     """Counts the holders of the barrier. Postgres shows the lock's number in two halves."""
-    row = connection.execute(
-        """
+    query = """
         SELECT count(*) AS n FROM pg_locks
         WHERE locktype = 'advisory' AND granted AND mode = 'ShareLock' AND objsubid = 1
           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
           AND (classid::bigint << 32) | objid::bigint = hashtextextended(%(barrier)s, 0)
-        """,
-        _barrier(dataset),
-    ).fetchone()
+    """
+    row = connection.execute(query, _barrier(dataset)).fetchone()
     return row["n"] if row else 0

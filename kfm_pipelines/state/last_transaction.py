@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +47,27 @@ _APPLIED = """
 
 def applied_transaction(database: Database, key: str) -> AppliedTransaction | None:
     """Returns None when the key has never been published."""
-    rows = database.fetch(
-        f"""
+    query = f"""
         SELECT asked.key, b.detail AS begun, c.detail AS computed, p.detail AS published {_APPLIED}
         JOIN kfm.wal b ON b.key = asked.key AND b.txn = a.txn AND b.step = 'begin'
-        """,
-        {"keys": [key]},
-    )
+    """
+    rows = database.fetch(query, {"keys": [key]})
     return AppliedTransaction(**rows[0]) if rows else None
 
 
 def applied_configs(database: Database, keys: Sequence[str]) -> dict[str, AppliedConfig]:
     """Returns the configuration of each published key among `keys`."""
-    rows = database.fetch(
-        f"""
+    query = f"""
         SELECT asked.key, c.detail -> 'frozen' AS frozen, c.detail -> 'policy' AS policy,
                c.detail ->> 'exemption' AS exemption, p.detail ->> 'signed_by' AS signed_by {_APPLIED}
-        """,
-        {"keys": list(keys)},
-    )
+    """
+    rows = database.fetch(query, {"keys": list(keys)})
     return {row["key"]: AppliedConfig(**row) for row in rows}
 
 
 def masking_policies(database: Database, keys: Sequence[str]) -> dict[str, str]:
     """Returns the last policy with a secret, without its version, of each key that ever went through one."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT asked.key, m.policy
         FROM unnest(%(keys)s::text[]) AS asked (key)
         JOIN LATERAL (
@@ -80,7 +75,5 @@ def masking_policies(database: Database, keys: Sequence[str]) -> dict[str, str]:
             JOIN kfm.policy_versions v ON w.detail ->> 'policy' = v.policy || '@' || v.version
             WHERE w.key = asked.key AND w.step = 'mask' AND v.key_id IS NOT NULL ORDER BY w.id DESC LIMIT 1
         ) m ON true
-        """,
-        {"keys": list(keys)},
-    )
-    return {row["key"]: row["policy"] for row in rows}
+    """
+    return pairs(database.fetch(query, {"keys": list(keys)}))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from kfm_pipelines.errors import KfmError
-from kfm_pipelines.state.database import Connection, Database, advisory_lock, translated_errors
+from kfm_pipelines.state.database import Connection, Database, advisory_lock, pairs, translated_errors
 
 # A restart of Postgres takes the lock from a living process, which looks this often and takes it again.
 KEEPER_SECONDS = 2.0
@@ -58,13 +58,11 @@ class ProcessLock:
 
 def record_run(database: Database, run_id: str, process: int) -> None:
     """Records that the process, which holds its lock, executes the run."""
-    database.execute(
-        """
+    statement = """
         WITH old AS (DELETE FROM kfm.run_processes WHERE begun_at < clock_timestamp() - make_interval(days => %(days)s))
         INSERT INTO kfm.run_processes (run_id, process) VALUES (%(run_id)s, %(process)s) ON CONFLICT DO NOTHING
-        """,
-        {"run_id": run_id, "process": process, "days": ROWS_KEPT_DAYS},
-    )
+    """
+    database.execute(statement, {"run_id": run_id, "process": process, "days": ROWS_KEPT_DAYS})
 
 
 def is_recorded(database: Database, run_id: str) -> bool:
@@ -74,18 +72,15 @@ def is_recorded(database: Database, run_id: str) -> bool:
 def look_at_runs(database: Database, run_ids: Sequence[str], missing_seconds: float) -> Mapping[str, bool]:
     """Returns, for each of these runs that has begun, whether its process is dead: whether its lock has been missing
     for so many seconds since it was first missed."""
-    rows = database.fetch(
-        """
+    query = """
         UPDATE kfm.run_processes p
         SET missing_since = CASE WHEN process NOT IN (SELECT process FROM kfm.live_processes)
                                  THEN coalesce(missing_since, clock_timestamp()) END
         WHERE run_id = ANY(%(run_ids)s)
         RETURNING run_id, coalesce(missing_since <= clock_timestamp() - make_interval(secs => %(seconds)s), false)
             AS dead
-        """,
-        {"run_ids": list(run_ids), "seconds": missing_seconds},
-    )
-    return {row["run_id"]: row["dead"] for row in rows}
+    """
+    return pairs(database.fetch(query, {"run_ids": list(run_ids), "seconds": missing_seconds}))
 
 
 def live_processes(database: Database) -> set[int]:

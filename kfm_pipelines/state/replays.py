@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from kfm_pipelines.errors import ReplayRefused
-from kfm_pipelines.state.database import Connection, Database, jsonb
+from kfm_pipelines.state.database import Connection, Database, columns, insert_rows, jsonb
 
 Mode = Literal["reproduce", "upgrade"]
 FINAL_STATES = ("stopped", "cancelled", "done")
@@ -72,28 +72,14 @@ class PlannedKey:
 def create(database: Database, new: PlannedReplay, keys: Sequence[PlannedKey], actor: str) -> None:
     """Stores a plan. The keys are replayed in the given order."""
     with database.transaction() as connection:
-        connection.execute(
-            """
-            INSERT INTO kfm.replays (id, dataset, mode, plan, config, config_digest)
-            VALUES (%(id)s, %(dataset)s, %(mode)s, %(plan)s, %(config)s, %(config_digest)s)
-            """,
-            {**asdict(new), "plan": jsonb(dict(new.plan)), "config": jsonb(dict(new.config))},
-        )
-        connection.execute(
-            """
+        insert_rows(connection, "replays", [asdict(new)])
+        statement = """
             INSERT INTO kfm.replay_keys (replay, key, source, why, state, place)
             SELECT %(replay)s, k.key, k.source, k.why, CASE WHEN k.left_out THEN 'left_out' ELSE 'waiting' END, k.place
-            FROM unnest(%(keys)b::text[], %(sources)b::text[], %(why)b::text[], %(left_out)b::boolean[])
+            FROM unnest(%(key)b::text[], %(source)b::text[], %(why)b::text[], %(left_out)b::boolean[])
                  WITH ORDINALITY AS k (key, source, why, left_out, place)
-            """,
-            {
-                "replay": new.id,
-                "keys": [one.key for one in keys],
-                "sources": [one.source for one in keys],
-                "why": [one.why for one in keys],
-                "left_out": [one.left_out for one in keys],
-            },
-        )
+        """
+        connection.execute(statement, {"replay": new.id, **columns(keys, "key", "source", "why", "left_out")})
         left_out = sum(one.left_out for one in keys)
         planned = {"keys": len(keys) - left_out, "left_out": left_out, "config": new.config_digest}
         record_move(connection, new.id, "planned", actor, planned)
@@ -113,14 +99,13 @@ def latest(database: Database, limit: int) -> list[Replay]:
 
 def active_replays(database: Database) -> list[Replay]:
     """Returns the replays that Dagster's daemon executes, without those with `here`, and others with an open batch."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT * FROM kfm.replays r
         WHERE CASE state WHEN 'running' THEN NOT coalesce((plan #>> '{terms,here}')::boolean, false)
                          ELSE EXISTS (SELECT FROM kfm.replay_batches b WHERE b.replay = r.id AND b.ended_at IS NULL) END
         ORDER BY created_at
-        """
-    )
+    """
+    rows = database.fetch(query)
     return [_replay(row) for row in rows]
 
 
@@ -137,24 +122,23 @@ def move(
 ) -> bool:
     """Changes the replay's state and logs the actor; returns False when it is not in one of the expected states."""
     with database.transaction() as connection:
-        moved = connection.execute(
-            """
+        statement = """
             UPDATE kfm.replays SET state = %(to)s, note = %(note)s, changed_at = clock_timestamp(),
                 plan = plan || coalesce(%(terms)s::jsonb, '{}'),
                 started_at = CASE WHEN %(to)s IN ('canary', 'running')
                                   THEN coalesce(started_at, clock_timestamp()) ELSE started_at END,
                 ended_at = CASE WHEN %(to)s = ANY(%(over)s) THEN clock_timestamp() END
             WHERE id = %(id)s AND state = ANY(%(only_from)s)
-            """,
-            {
-                "id": replay,
-                "to": to,
-                "note": note,
-                "over": list(FINAL_STATES),
-                "only_from": list(only_from),
-                "terms": jsonb({"terms": asdict(terms)}) if terms else None,
-            },
-        ).rowcount
+        """
+        parameters = {
+            "id": replay,
+            "to": to,
+            "note": note,
+            "over": list(FINAL_STATES),
+            "only_from": list(only_from),
+            "terms": jsonb({"terms": asdict(terms)}) if terms else None,
+        }
+        moved = connection.execute(statement, parameters).rowcount
         if moved:
             detail = {"note": note} if note else {}
             record_move(connection, replay, what, actor, {**detail, **(asdict(terms) if terms else {})})
@@ -162,30 +146,22 @@ def move(
 
 
 def record_move(connection: Connection, replay: str, what: str, actor: str, detail: Mapping[str, object]) -> None:
-    connection.execute(
-        """
-        INSERT INTO kfm.replay_moves (replay, what, actor, detail)
-        VALUES (%(replay)s, %(what)s, %(actor)s, %(detail)s)
-        """,
-        {"replay": replay, "what": what, "actor": actor, "detail": jsonb(dict(detail))},
-    )
+    move = {"replay": replay, "what": what, "actor": actor, "detail": detail}
+    insert_rows(connection, "replay_moves", [move])
 
 
 def moves_of(database: Database, replay: str) -> list[dict[str, Any]]:
-    return database.fetch(
-        "SELECT what, actor, detail, at FROM kfm.replay_moves WHERE replay = %(replay)s ORDER BY id", {"replay": replay}
-    )
+    query = "SELECT what, actor, detail, at FROM kfm.replay_moves WHERE replay = %(replay)s ORDER BY id"
+    return database.fetch(query, {"replay": replay})
 
 
 def seconds_since_start(database: Database, replay: str) -> float:
     """Returns the seconds since the last start or resumption."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT extract(epoch FROM clock_timestamp() - max(at))::float AS seconds FROM kfm.replay_moves
         WHERE replay = %(replay)s AND what IN ('started', 'resumed')
-        """,
-        {"replay": replay},
-    )
+    """
+    rows = database.fetch(query, {"replay": replay})
     return float(rows[0]["seconds"] or 0.0)
 
 
@@ -194,9 +170,8 @@ def lock_replay(database: Database, replay: str) -> Iterator[bool]:
     """Yields whether this process may execute the replay; one does at a time. The lock ends with the process."""
     name = {"name": f"kfm replay {replay}"}
     with database.transaction() as connection:
-        [row] = connection.execute(
-            "SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0)) AS mine", name
-        ).fetchall()
+        query = "SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0)) AS mine"
+        [row] = connection.execute(query, name).fetchall()
         connection.commit()  # the lock belongs to the connection; an idle transaction would be ended after a while
         try:
             yield bool(row["mine"])

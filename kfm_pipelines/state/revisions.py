@@ -87,27 +87,23 @@ def record_revisions(connection: Connection, revisions: Sequence[Revision]) -> N
     """Inserts revisions of different keys. One being restored must have the same bytes; its Item names the software, so
     may differ."""
     asked = {"keys": [one.key for one in revisions], "revisions": [one.revision for one in revisions]}
-    rows = connection.execute(
-        """
+    query = """
         SELECT key, content_hash FROM kfm.revisions
         JOIN unnest(%(keys)s::text[], %(revisions)s::integer[]) AS asked (key, revision) USING (key, revision)
-        """,
-        asked,
-    )
+    """
+    rows = connection.execute(query, asked)
     restored = {row["key"]: row["content_hash"] for row in rows}
     for one in revisions:
         if restored.get(one.key, one.content_hash) != one.content_hash:
             raise IntegrityBroken(
                 f"{one.key}: revision {one.revision} came out as {one.content_hash[:12]}, not {restored[one.key][:12]}"
             )
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.revisions r SET item_hash = asked.item_hash
         FROM unnest(%(keys)s::text[], %(revisions)s::integer[], %(items)s::text[]) AS asked (key, revision, item_hash)
         WHERE r.key = asked.key AND r.revision = asked.revision AND r.item_hash <> asked.item_hash
-        """,
-        {**asked, "items": [one.item_hash for one in revisions]},
-    )
+    """
+    connection.execute(statement, {**asked, "items": [one.item_hash for one in revisions]})
     insert_rows(connection, "revisions", [asdict(one) for one in revisions if one.key not in restored])
 
 
@@ -126,21 +122,18 @@ def record_in_ledger(connection: Connection, dataset: str, records: Mapping[Revi
 
 
 def mark_collection_changed(connection: Connection, dataset: str) -> None:
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.collections (dataset, changed) VALUES (%(dataset)s, 1)
         ON CONFLICT (dataset) DO UPDATE SET changed = kfm.collections.changed + 1
-        """,
-        {"dataset": dataset},
-    )
+    """
+    connection.execute(statement, {"dataset": dataset})
 
 
 def neighbour_rows(database: Database, keys: Sequence[str], windows: int) -> dict[str, tuple[int, ...]]:
     """Returns the row counts of up to `windows` published windows on either side of each key, of the same transform
     version."""
     # Without OFFSET 0 the planner turns the look at each neighbour into a join over all of them.
-    rows = database.fetch(
-        """
+    query = """
         SELECT mine.key, array_agg(
                    (SELECT rows FROM kfm.revisions r WHERE r.key = near.key ORDER BY r.revision DESC LIMIT 1)) AS rows
         FROM kfm.keys mine, LATERAL (
@@ -157,40 +150,35 @@ def neighbour_rows(database: Database, keys: Sequence[str], windows: int) -> dic
              ORDER BY k.window_start LIMIT %(windows)s)
         ) AS near
         WHERE mine.key = ANY(%(keys)s) GROUP BY mine.key
-        """,
-        {"keys": list(keys), "windows": windows},
-    )
+    """
+    rows = database.fetch(query, {"keys": list(keys), "windows": windows})
     return {row["key"]: tuple(row["rows"]) for row in rows}
 
 
 def published_keys(connection: Connection, dataset: str, page: str | None = None) -> list[PublishedKey]:
     """Returns the published keys of a dataset, or of one page of its collection, ordered by key."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT r.*, k.window_start, k.window_end
         FROM kfm.keys k
         JOIN LATERAL (SELECT * FROM kfm.revisions WHERE key = k.key ORDER BY revision DESC LIMIT 1) r ON true
         WHERE k.dataset = %(dataset)s AND (%(page)s::text IS NULL OR kfm.page_of(k.key) = %(page)s)
         ORDER BY k.key COLLATE "C"
-        """,
-        {"dataset": dataset, "page": page},
-    )
+    """
+    rows = connection.execute(query, {"dataset": dataset, "page": page})
     return [PublishedKey.from_values(row) for row in rows]
 
 
 def newest_revisions(database: Database, dataset: str, *, days: int) -> list[Revision]:
     """Returns the current revisions of the last `days` days of published windows, newest window first."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT r.*
         FROM (SELECT key, window_end, max(window_end) OVER () AS newest FROM kfm.keys k
               WHERE dataset = %(dataset)s AND EXISTS (SELECT FROM kfm.revisions WHERE key = k.key)) k
         JOIN LATERAL (SELECT * FROM kfm.revisions WHERE key = k.key ORDER BY revision DESC LIMIT 1) r ON true
         WHERE k.window_end > k.newest - make_interval(days => %(days)s)
         ORDER BY k.window_end DESC, k.key
-        """,
-        {"dataset": dataset, "days": days},
-    )
+    """
+    rows = database.fetch(query, {"dataset": dataset, "days": days})
     return [Revision.from_values(row) for row in rows]
 
 
@@ -205,39 +193,34 @@ def record_processed(connection: Connection, dataset: str, inputs: Mapping[str, 
     # In one order, so that two processes cannot deadlock.
     ordered = sorted((str(one["uri"]), key, one) for key, objects in inputs.items() for one in objects)
     objects = {"keys": [key for _, key, _ in ordered], "uris": [uri for uri, _, _ in ordered]}
-    connection.execute(
-        """
+    statement = """
         DELETE FROM kfm.ingest_state s WHERE s.key = ANY(%(committed)s) AND NOT EXISTS (
             SELECT FROM unnest(%(keys)s::text[], %(uris)s::text[]) AS kept (key, uri)
             WHERE kept.key = s.key AND kept.uri = s.asset_uri)
-        """,
-        {**objects, "committed": list(inputs)},
-    )
-    connection.execute(
-        """
+    """
+    connection.execute(statement, {**objects, "committed": list(inputs)})
+    statement = """
         INSERT INTO kfm.ingest_state AS known (dataset, key, asset_uri, etag, version_id, sequencer)
         SELECT %(dataset)s, * FROM unnest(
             %(keys)s::text[], %(uris)s::text[], %(etags)s::text[], %(versions)s::text[], %(sequencers)s::text[])
         ON CONFLICT (dataset, asset_uri) DO UPDATE SET
             key = excluded.key, etag = excluded.etag, version_id = excluded.version_id,
             sequencer = excluded.sequencer, processed_at = clock_timestamp()
-        """,
-        {
-            **objects,
-            "dataset": dataset,
-            "etags": [one["etag"] for _, _, one in ordered],
-            "versions": [one["version"] for _, _, one in ordered],
-            "sequencers": [one.get("sequencer") for _, _, one in ordered],
-        },
-    )
+    """
+    parameters = {
+        **objects,
+        "dataset": dataset,
+        "etags": [one["etag"] for _, _, one in ordered],
+        "versions": [one["version"] for _, _, one in ordered],
+        "sequencers": [one.get("sequencer") for _, _, one in ordered],
+    }
+    connection.execute(statement, parameters)
 
 
 def count_fetches(database: Database, dataset: str, fetches: FetchCounts) -> None:
     if fetches != FetchCounts():
-        database.execute(
-            """
+        statement = """
             INSERT INTO kfm.fetch_totals AS t (dataset, hits, misses) VALUES (%(dataset)s, %(hits)s, %(misses)s)
             ON CONFLICT (dataset) DO UPDATE SET hits = t.hits + excluded.hits, misses = t.misses + excluded.misses
-            """,
-            {"dataset": dataset, "hits": fetches.hits, "misses": fetches.misses},
-        )
+        """
+        database.execute(statement, {"dataset": dataset, "hits": fetches.hits, "misses": fetches.misses})

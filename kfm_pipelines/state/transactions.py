@@ -12,7 +12,7 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.events import IngestEvent
 from kfm_pipelines.state import audit, dead_letters, wal
 from kfm_pipelines.state.audit import AuditEntry
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, columns
 from kfm_pipelines.state.inbox import events_of_keys
 from kfm_pipelines.state.keys import PRIORITIES, Claim, fenced_error
 from kfm_pipelines.state.verdicts import GateVerdict, record_verdicts
@@ -54,10 +54,8 @@ def advance(database: Database, dataset: str, results: Sequence[StageResult]) ->
 def await_review(database: Database, claim: Claim, release_digest: str, audit_entry: AuditEntry) -> None:
     """Frees a key until its release is reviewed. The transaction stays open, so that the staged files are kept."""
     with database.transaction() as connection:
-        connection.execute(
-            "UPDATE kfm.keys SET awaiting = %(digest)s WHERE key = %(key)s AND epoch = %(epoch)s",
-            {"digest": release_digest, "key": claim.key, "epoch": claim.epoch},
-        )
+        statement = "UPDATE kfm.keys SET awaiting = %(digest)s WHERE key = %(key)s AND epoch = %(epoch)s"
+        connection.execute(statement, {"digest": release_digest, "key": claim.key, "epoch": claim.epoch})
         audit.record(connection, [audit_entry])
         _free_keys(connection, [claim])
 
@@ -117,9 +115,8 @@ def close_abandoned(database: Database, claim: Claim) -> Entry | None:
             return None
         if last.step is Step.PUBLISH:
             return last
-        reviewed = connection.execute(
-            "UPDATE kfm.keys SET awaiting = NULL WHERE key = %(key)s AND awaiting IS NOT NULL", {"key": claim.key}
-        ).rowcount
+        statement = "UPDATE kfm.keys SET awaiting = NULL WHERE key = %(key)s AND awaiting IS NOT NULL"
+        reviewed = connection.execute(statement, {"key": claim.key}).rowcount
         reason = f"abandoned by run {last.run_id} after {last.step}; rolled back"
         if reviewed:
             reason = "its review is over, or something newer came; computed again"
@@ -147,18 +144,15 @@ def settle(connection: Connection, outcomes: Mapping[Claim, Mapping[str, object]
     """Marks the keys' events as succeeded, closes their dead letters and frees them."""
     keys = [claim.key for claim in outcomes]
     _move_started(connection, keys, "succeeded")
-    connection.execute(
-        "UPDATE kfm.keys SET awaiting = NULL WHERE key = ANY(%(keys)s) AND awaiting IS NOT NULL", {"keys": keys}
-    )
+    statement = "UPDATE kfm.keys SET awaiting = NULL WHERE key = ANY(%(keys)s) AND awaiting IS NOT NULL"
+    connection.execute(statement, {"keys": keys})
     details = {claim.key: {**outcome, "run": claim.owner} for claim, outcome in outcomes.items()}
     dead_letters.close_keys(connection, details)
     _free_keys(connection, list(outcomes))
 
 
 def _open(
-    connection: Connection,
-    details: Mapping[Claim, Mapping[str, object]],
-    events: Mapping[str, Sequence[IngestEvent]],
+    connection: Connection, details: Mapping[Claim, Mapping[str, object]], events: Mapping[str, Sequence[IngestEvent]]
 ) -> None:
     """Starts the keys' own events; those of a key that one takes inputs from are left to that key."""
     begun = [
@@ -167,12 +161,10 @@ def _open(
     ]
     wal.append(connection, begun)
     started = [event.identity for key, known in events.items() for event in known if event.key == key]
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.inbox SET state = 'started' WHERE identity = ANY(%(started)s) AND state IN ('received', 'failed')
-        """,
-        {"started": started},
-    )
+    """
+    connection.execute(statement, {"started": started})
 
 
 def _free_keys(
@@ -180,29 +172,22 @@ def _free_keys(
 ) -> None:
     """Frees the keys, due in `due_in` seconds or when an event is ready that their transaction did not see. Without
     `due_in` their priority becomes that of the waiting events. Events held in the late lane do not count as waiting."""
-    freed = connection.execute(
-        """
+    statement = """
         UPDATE kfm.keys k
         SET owner = NULL, lease_until = NULL, dispatch = NULL, attempts = %(attempts)s,
             due_at = least(k.due_at, coalesce(
                 clock_timestamp() + make_interval(secs => %(due_in)s::float), w.ready_at)),
             priority = CASE WHEN %(due_in)s::float IS NULL THEN coalesce(w.priority, 0) ELSE k.priority END
-        FROM unnest(%(keys)s::text[], %(epochs)s::bigint[]) AS freed (key, epoch) CROSS JOIN LATERAL (
+        FROM unnest(%(key)s::text[], %(epoch)s::bigint[]) AS freed (key, epoch) CROSS JOIN LATERAL (
             SELECT max(array_position(%(ranked)s::text[], i.priority)) - 1 AS priority,
                    min(coalesce(i.ready_at, clock_timestamp())) AS ready_at
             FROM kfm.inbox i
             WHERE i.key = freed.key AND i.state = 'received' AND i.ready_at IS DISTINCT FROM 'infinity'
         ) w
         WHERE k.key = freed.key AND k.epoch = freed.epoch RETURNING k.key
-        """,
-        {
-            "keys": [claim.key for claim in claims],
-            "epochs": [claim.epoch for claim in claims],
-            "due_in": due_in,
-            "attempts": attempts,
-            "ranked": sorted(PRIORITIES, key=PRIORITIES.__getitem__),
-        },
-    )
+    """
+    chosen = {"due_in": due_in, "attempts": attempts, "ranked": sorted(PRIORITIES, key=PRIORITIES.__getitem__)}
+    freed = connection.execute(statement, {**columns(claims, "key", "epoch"), **chosen})
     kept = {row["key"] for row in freed}
     for claim in claims:
         if claim.key not in kept:
@@ -210,11 +195,9 @@ def _free_keys(
 
 
 def _move_started(connection: Connection, keys: Sequence[str], state: str) -> None:
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.inbox SET state = %(state)s,
             settled_at = CASE WHEN %(state)s = 'succeeded' THEN clock_timestamp() END
         WHERE key = ANY(%(keys)s) AND state = 'started'
-        """,
-        {"keys": list(keys), "state": state},
-    )
+    """
+    connection.execute(statement, {"keys": list(keys), "state": state})

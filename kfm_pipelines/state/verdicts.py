@@ -61,17 +61,16 @@ def latest_findings(
     limit: int = 200,
 ) -> list[RecordedFinding]:
     """Returns matching findings, newest first."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT id, at, run_id, dataset, key, txn, gate, rule, severity, subject, expected, measured, sample
         FROM kfm.qa_findings
         WHERE (%(dataset)s::text IS NULL OR dataset = %(dataset)s) AND (%(key)s::text IS NULL OR key = %(key)s)
           AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s)
           AND (%(severity)s::text IS NULL OR severity = %(severity)s)
         ORDER BY id DESC LIMIT %(limit)s
-        """,
-        {"dataset": dataset, "key": key, "run_id": run_id, "severity": severity, "limit": limit},
-    )
+    """
+    parameters = {"dataset": dataset, "key": key, "run_id": run_id, "severity": severity, "limit": limit}
+    rows = database.fetch(query, parameters)
     return [RecordedFinding(**row) for row in rows]
 
 
@@ -111,13 +110,11 @@ def record_verdicts(connection: Connection, dataset: str, verdicts: Mapping[Clai
 
 def verdicts_of_transactions(connection: Connection, txns: Mapping[str, int]) -> dict[str, list[GateVerdict]]:
     """Returns the verdicts of one transaction of each key, in the order they were given."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT key, gate, content_hash, passed, findings, rules, report FROM kfm.verdicts
         JOIN unnest(%(keys)s::text[], %(txns)s::bigint[]) AS asked (key, txn) USING (key, txn) ORDER BY at, gate
-        """,
-        {"keys": list(txns), "txns": list(txns.values())},
-    )
+    """
+    rows = connection.execute(query, {"keys": list(txns), "txns": list(txns.values())})
     found: dict[str, list[GateVerdict]] = {key: [] for key in txns}
     for r in rows:
         found[r["key"]].append(
@@ -133,14 +130,12 @@ def verdicts_of(database: Database, key: str, txn: int) -> list[GateVerdict]:
 
 def passed_gates(database: Database, txns: Mapping[str, int]) -> dict[str, dict[str, bool]]:
     """Returns, for each key and transaction, whether each gate passed, in the order they ran."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT key, gate, passed FROM kfm.verdicts
         JOIN unnest(%(keys)s::text[], %(txns)s::bigint[]) AS asked (key, txn) USING (key, txn)
         ORDER BY key, at, gate
-        """,
-        {"keys": list(txns), "txns": list(txns.values())},
-    )
+    """
+    rows = database.fetch(query, {"keys": list(txns), "txns": list(txns.values())})
     found: dict[str, dict[str, bool]] = {key: {} for key in txns}
     for row in rows:
         found[row["key"]][row["gate"]] = row["passed"]
@@ -168,20 +163,16 @@ def require_green(
 
 def record_kept(database: Database, claim: Claim, folder: str, days: int) -> None:
     """Call before writing the files: what is not recorded is never removed."""
-    database.execute(
-        """
+    statement = """
         INSERT INTO kfm.inspections (key, txn, folder, until)
         VALUES (%(key)s, %(txn)s, %(folder)s, clock_timestamp() + make_interval(days => %(days)s))
-        """,
-        {"key": claim.key, "txn": claim.epoch, "folder": folder, "days": days},
-    )
+    """
+    database.execute(statement, {"key": claim.key, "txn": claim.epoch, "folder": folder, "days": days})
 
 
 def record_removed(database: Database, inspection: Inspection) -> None:
-    database.execute(
-        "UPDATE kfm.inspections SET removed_at = clock_timestamp() WHERE key = %(key)s AND txn = %(txn)s",
-        {"key": inspection.key, "txn": inspection.txn},
-    )
+    statement = "UPDATE kfm.inspections SET removed_at = clock_timestamp() WHERE key = %(key)s AND txn = %(txn)s"
+    database.execute(statement, {"key": inspection.key, "txn": inspection.txn})
 
 
 def inspections_of(database: Database, keys: Sequence[str]) -> list[Inspection]:
@@ -198,11 +189,9 @@ def outdated_inspections(database: Database) -> list[Inspection]:
 
 
 def _fetch_inspections(database: Database, condition: str, keys: Sequence[str] = ()) -> list[Inspection]:
-    rows = database.fetch(
-        f"""
+    query = f"""
         SELECT i.key, i.txn, i.folder, i.until FROM kfm.inspections i
         WHERE i.removed_at IS NULL AND ({condition}) ORDER BY i.key, i.txn
-        """,  # noqa: S608 - both conditions are literals in this module
-        {"keys": list(keys)},
-    )
+    """  # noqa: S608 - both conditions are literals in this module
+    rows = database.fetch(query, {"keys": list(keys)})
     return [Inspection(**row) for row in rows]

@@ -70,13 +70,11 @@ def append(connection: Connection, transitions: Sequence[Transition]) -> None:
 
 def last_entries(connection: Connection, keys: Sequence[str]) -> dict[str, Entry]:
     """Returns the last entry of each key that has one."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT w.* FROM unnest(%(keys)s::text[]) AS asked (key)
         JOIN LATERAL (SELECT * FROM kfm.wal WHERE key = asked.key ORDER BY id DESC LIMIT 1) w ON true
-        """,
-        {"keys": list(keys)},
-    )
+    """
+    rows = connection.execute(query, {"keys": list(keys)})
     return {row["key"]: _entry(row) for row in rows}
 
 
@@ -86,38 +84,27 @@ def last_entry(connection: Connection, key: str) -> Entry | None:
 
 def entries_of_transactions(connection: Connection, txns: Mapping[str, int]) -> list[Entry]:
     """Returns the entries of one transaction of each key, in order."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT w.* FROM unnest(%(keys)s::text[], %(txns)s::bigint[]) AS asked (key, txn)
         JOIN kfm.wal w USING (key, txn) ORDER BY w.id
-        """,
-        {"keys": list(txns), "txns": list(txns.values())},
-    )
+    """
+    rows = connection.execute(query, {"keys": list(txns), "txns": list(txns.values())})
     return [_entry(row) for row in rows]
 
 
 def entry_of(connection: Connection, key: str, txn: int, step: Step) -> Entry | None:
-    row = connection.execute(
-        "SELECT * FROM kfm.wal WHERE key = %(key)s AND txn = %(txn)s AND step = %(step)s",
-        {"key": key, "txn": txn, "step": step},
-    ).fetchone()
+    query = "SELECT * FROM kfm.wal WHERE key = %(key)s AND txn = %(txn)s AND step = %(step)s"
+    row = connection.execute(query, {"key": key, "txn": txn, "step": step}).fetchone()
     return _entry(row) if row else None
-
-
-def history(connection: Connection, key: str) -> list[Entry]:
-    rows = connection.execute("SELECT * FROM kfm.wal WHERE key = %(key)s ORDER BY id", {"key": key})
-    return [_entry(row) for row in rows]
 
 
 def last_entries_of_run(database: Database, run_id: str, keys: Sequence[str]) -> dict[str, Entry]:
     """Returns the last entry this run wrote for each of the keys that it has one for."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT DISTINCT ON (key) * FROM kfm.wal
         WHERE key = ANY(%(keys)s) AND run_id = %(run_id)s ORDER BY key, id DESC
-        """,
-        {"keys": list(keys), "run_id": run_id},
-    )
+    """
+    rows = database.fetch(query, {"keys": list(keys), "run_id": run_id})
     return {row["key"]: _entry(row) for row in rows}
 
 

@@ -12,16 +12,6 @@ from kfm_pipelines.telemetry.append_only import AppendOnlyFile, OneTimeWarning
 if TYPE_CHECKING:
     import jsonschema_rs
 
-SCHEMAS = (
-    "event-ingest-v1",
-    "energy-v2",
-    "carbon-v2",
-    "auto-update-v1",
-    "eventbus-v1",
-    "patterns-v1",
-    "pattern-idempotent-safety-governance-v3",
-)
-
 log = logging.getLogger(__name__)
 
 

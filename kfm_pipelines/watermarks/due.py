@@ -21,10 +21,8 @@ def make_due(
     now: datetime | None,
 ) -> None:
     """Makes keys of new events due by their declaration, those of moved ones at once, unless held or waiting."""
-    rows = connection.execute(
-        "SELECT identity FROM kfm.inbox WHERE identity = ANY(%(identities)s) AND ready_at > clock_timestamp()",
-        {"identities": [event.identity for event in (*fresh, *moved)]},
-    )
+    query = "SELECT identity FROM kfm.inbox WHERE identity = ANY(%(identities)s) AND ready_at > clock_timestamp()"
+    rows = connection.execute(query, {"identities": [event.identity for event in (*fresh, *moved)]})
     unready = {row["identity"] for row in rows}
     wanted = [event for event in fresh if event.identity not in unready]
     changed = [event for event in moved if event.identity not in unready]
@@ -33,30 +31,31 @@ def make_due(
     for event in [*wanted, *changed]:
         urgency[event.key] = max(urgency.get(event.key, 0), PRIORITIES[event.priority])
     at_once = {event.key for event in changed} | {event.key for event in wanted if event.identity not in waiting}
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.keys k SET priority = greatest(k.priority, n.priority), due_at = least(k.due_at,
             CASE WHEN n.at_once THEN clock_timestamp() ELSE (
                 SELECT min(coalesce(i.ready_at, clock_timestamp())) FROM kfm.inbox i
                 WHERE i.key = k.key AND i.state = 'received' AND i.ready_at IS DISTINCT FROM 'infinity') END)
         FROM unnest(%(keys)s::text[], %(priorities)s::smallint[], %(at_once)s::boolean[]) AS n (key, priority, at_once)
         WHERE k.key = n.key
-        """,
-        {"keys": list(urgency), "priorities": list(urgency.values()), "at_once": [key in at_once for key in urgency]},
-    )
+    """
+    parameters = {
+        "keys": list(urgency),
+        "priorities": list(urgency.values()),
+        "at_once": [key in at_once for key in urgency],
+    }
+    connection.execute(statement, parameters)
     make_keys_due(connection, [event.key for event in changed])
 
 
 def make_keys_due(connection: Connection, keys: Sequence[str]) -> None:
     """Makes these keys, and keys that take their inputs from them, due at once."""
     if keys:
-        connection.execute(
-            """
+        statement = """
             UPDATE kfm.keys SET due_at = least(due_at, clock_timestamp())
             WHERE key = ANY(%(keys)s) OR inputs_from = ANY(%(keys)s)
-            """,
-            {"keys": list(keys)},
-        )
+        """
+        connection.execute(statement, {"keys": list(keys)})
 
 
 def close_windows(database: Database, datasets: Datasets) -> int:
@@ -71,27 +70,23 @@ def _close_windows_of_dataset(database: Database, dataset: Dataset) -> int:
     count = 0
     while True:
         with database.transaction() as connection:
-            rows = connection.execute(
-                """
+            query = """
                 SELECT DISTINCT i.key
                 FROM kfm.inbox i JOIN kfm.keys k ON k.key = i.key
                 JOIN kfm.checkpoints c ON c.dataset = i.dataset AND c.partition = %(whole)s
                 WHERE i.dataset = %(dataset)s AND i.state = 'received' AND i.ready_at < 'infinity'
                   AND k.window_end <= c.watermark
                 LIMIT %(limit)s
-                """,
-                parameters,
-            ).fetchall()
+            """
+            rows = connection.execute(query, parameters).fetchall()
             closed = [row["key"] for row in rows]
             keys = [row["key"] for row in connection.execute(LOCK_AVAILABLE, {"keys": closed})]
             _mark_ready(connection, keys)
-            connection.execute(
-                """
+            statement = """
                 UPDATE kfm.keys k SET due_at = least(due_at, clock_timestamp()) WHERE key = ANY(%(keys)s) AND EXISTS (
                     SELECT FROM kfm.inbox i WHERE i.key = k.key AND i.state = 'received' AND i.ready_at IS NULL)
-                """,
-                {"keys": keys},
-            )
+            """
+            connection.execute(statement, {"keys": keys})
         count += len(keys)
         if len(closed) < KEY_BATCH_SIZE or not keys:
             return count
@@ -117,42 +112,37 @@ def _set_ready_at(
     connection: Connection, dataset: Dataset, events: Sequence[IngestEvent], now: datetime | None
 ) -> None:
     """Sets the longest wait, except for windows that are already closed."""
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.inbox i SET ready_at = coalesce(%(now)s::timestamptz, i.received_at) + %(wait)s
         FROM kfm.keys k
         WHERE i.identity = ANY(%(identities)s) AND k.key = i.key AND NOT (%(on_close)s AND k.window_end <= coalesce(
             (SELECT watermark FROM kfm.checkpoints c WHERE c.dataset = i.dataset AND c.partition = %(whole)s),
             '-infinity'))
-        """,
-        {
-            "identities": [event.identity for event in events],
-            "now": now,
-            "wait": dataset.due.wait,
-            "on_close": dataset.due.when == "on_close",
-            "whole": WHOLE_DATASET,
-        },
-    )
+    """
+    parameters = {
+        "identities": [event.identity for event in events],
+        "now": now,
+        "wait": dataset.due.wait,
+        "on_close": dataset.due.when == "on_close",
+        "whole": WHOLE_DATASET,
+    }
+    connection.execute(statement, parameters)
 
 
 def _keys_with_enough_events(connection: Connection, dataset: Dataset, events: Sequence[IngestEvent]) -> list[str]:
-    rows = connection.execute(
-        """
+    query = """
         SELECT key FROM kfm.inbox
         WHERE key = ANY(%(keys)s) AND state = 'received' AND ready_at IS DISTINCT FROM 'infinity'
         GROUP BY key HAVING count(*) >= %(enough)s
-        """,
-        {"keys": [event.key for event in events], "enough": dataset.due.events},
-    )
+    """
+    rows = connection.execute(query, {"keys": [event.key for event in events], "enough": dataset.due.events})
     return [row["key"] for row in rows]
 
 
 def _mark_ready(connection: Connection, keys: Sequence[str]) -> None:
     """Ends the wait of these keys' events, except held ones."""
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.inbox SET ready_at = NULL
         WHERE key = ANY(%(keys)s) AND state = 'received' AND ready_at < 'infinity'
-        """,
-        {"keys": list(keys)},
-    )
+    """
+    connection.execute(statement, {"keys": list(keys)})

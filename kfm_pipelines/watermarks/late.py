@@ -7,7 +7,7 @@ from datetime import datetime
 from kfm_pipelines.declarations import LateRule
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.state.audit import Action
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, columns
 from kfm_pipelines.state.inbox import LISTING
 from kfm_pipelines.state.keys import LOCK_AVAILABLE
 from kfm_pipelines.watermarks.due import close_windows, make_keys_due
@@ -78,9 +78,8 @@ def reevaluate_lateness(database: Database, datasets: Datasets) -> int:
 def _reevaluate_batch(database: Database, datasets: Datasets, dataset: str) -> tuple[int, bool]:
     """Returns how many events changed, and whether no others are left."""
     with database.transaction() as connection:
-        mark = connection.execute(
-            "SELECT since, until FROM kfm.late_again WHERE dataset = %(dataset)s", {"dataset": dataset}
-        ).fetchone()
+        query = "SELECT since, until FROM kfm.late_again WHERE dataset = %(dataset)s"
+        mark = connection.execute(query, {"dataset": dataset}).fetchone()
         if mark is None:
             return 0, True
         parameters = {"dataset": dataset, **mark}
@@ -103,9 +102,8 @@ def _reevaluate_batch(database: Database, datasets: Datasets, dataset: str) -> t
 
 def _lock_free_keys(connection: Connection, keys: Sequence[str]) -> set[str]:
     """Locks and returns the keys that are free, as are all keys that take their inputs from them."""
-    rows = connection.execute(
-        "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(keys)}
-    ).fetchall()
+    query = "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)"
+    rows = connection.execute(query, {"keys": list(keys)}).fetchall()
     wanted = sorted({*keys, *(row["key"] for row in rows)})
     locked = {row["key"] for row in connection.execute(LOCK_AVAILABLE, {"keys": wanted})}
     return (locked & set(keys)) - {row["inputs_from"] for row in rows if row["key"] not in locked}
@@ -118,22 +116,15 @@ def _record_lateness(connection: Connection, datasets: Datasets, changes: Sequen
     late = [one for one in changes if one.late]
     rules: list[LateRule] = [datasets[one.dataset].late for one in late]
     # A deletion is applied even if it is late: what is gone at its source must not stay published.
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.late AS l (identity, key, dataset, rule, state)
         SELECT n.*, CASE WHEN n.rule = 'patch' OR i.change <> 'created' THEN 'applied' ELSE 'held' END
-        FROM unnest(%(identities)s::text[], %(keys)s::text[], %(datasets)s::text[], %(rules)s::text[])
+        FROM unnest(%(identity)s::text[], %(key)s::text[], %(dataset)s::text[], %(rules)s::text[])
              AS n (identity, key, dataset, rule)
         JOIN kfm.inbox i ON i.identity = n.identity
         ON CONFLICT (identity) DO UPDATE SET is_late = true, rule = excluded.rule
-        """,
-        {
-            "identities": [one.identity for one in late],
-            "keys": [one.key for one in late],
-            "datasets": [one.dataset for one in late],
-            "rules": rules,
-        },
-    )
+    """
+    connection.execute(statement, {**columns(late, "identity", "key", "dataset"), "rules": rules})
     in_time = {"identities": [one.identity for one in changes if not one.late]}
     connection.execute("DELETE FROM kfm.late WHERE identity = ANY(%(identities)s) AND state <> 'released'", in_time)
     connection.execute("UPDATE kfm.late SET is_late = false WHERE identity = ANY(%(identities)s)", in_time)
@@ -143,21 +134,18 @@ def _record_lateness(connection: Connection, datasets: Datasets, changes: Sequen
 
 def _apply_holds(connection: Connection, identities: Sequence[str]) -> None:
     """Makes held events wait and others ready. Listed events wait until their key is requested."""
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.inbox i SET ready_at = CASE WHEN l.state = 'held' THEN 'infinity'::timestamptz END
         FROM kfm.inbox known LEFT JOIN kfm.late l ON l.identity = known.identity
         WHERE i.identity = known.identity AND known.identity = ANY(%(identities)s) AND known.queue <> %(listing)s
           AND coalesce(l.state = 'held', false) <> coalesce(known.ready_at = 'infinity', false)
-        """,
-        {"identities": list(identities), "listing": LISTING},
-    )
+    """
+    connection.execute(statement, {"identities": list(identities), "listing": LISTING})
 
 
 def _record_audit(connection: Connection, datasets: Datasets, identities: Sequence[str]) -> None:
     """Adds an audit entry for each key with events that were released before they were known to be late."""
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.audit (action, actor, dataset, key, policy, detail)
         SELECT %(action)s, l.changed_by, l.dataset, l.key, p.policy, jsonb_build_object(
             'reason', l.reason, 'rules', jsonb_agg(DISTINCT l.rule),
@@ -168,11 +156,11 @@ def _record_audit(connection: Connection, datasets: Datasets, identities: Sequen
             SELECT FROM kfm.audit a
             WHERE a.key = l.key AND a.action = %(action)s AND jsonb_exists(a.detail -> 'events', l.identity))
         GROUP BY l.changed_by, l.dataset, l.key, p.policy, l.reason
-        """,
-        {
-            "identities": list(identities),
-            "action": Action.LATE_RELEASED,
-            "datasets": list(datasets),
-            "policies": [dataset.policy for dataset in datasets.values()],
-        },
-    )
+    """
+    parameters = {
+        "identities": list(identities),
+        "action": Action.LATE_RELEASED,
+        "datasets": list(datasets),
+        "policies": [dataset.policy for dataset in datasets.values()],
+    }
+    connection.execute(statement, parameters)

@@ -13,7 +13,7 @@ from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, pairs
 from kfm_pipelines.state.keys import LOCK_WITH_DEPENDENTS, PRIORITIES
 from kfm_pipelines.watermarks.due import make_keys_due
 
@@ -65,14 +65,12 @@ _MATCHING_LATE_EVENTS = """
 
 def find_late_events(database: Database, criteria: LateFilter, *, limit: int | None = None) -> list[LateEvent]:
     """Returns the matching events in the order of their keys."""
-    rows = database.fetch(
-        f"""
+    query = f"""
         SELECT l.identity, l.dataset, l.key, i.asset_uri, i.made_at, k.window_end,
                s.watermark, l.rule, l.state, l.noticed_at, l.changed_at, l.changed_by, l.reason
         {_MATCHING_LATE_EVENTS} ORDER BY l.dataset, l.key, l.identity LIMIT %(limit)s
-        """,
-        {**_parameters(criteria), "limit": limit},
-    )
+    """
+    rows = database.fetch(query, {**_parameters(criteria), "limit": limit})
     return [LateEvent(**row) for row in rows]
 
 
@@ -82,35 +80,29 @@ def count_late_events(database: Database, criteria: LateFilter) -> int:
 
 
 def count_held_by_dataset(database: Database) -> dict[str, int]:
-    rows = database.fetch("SELECT dataset, count(*) AS n FROM kfm.late WHERE state = 'held' GROUP BY dataset")
-    return {row["dataset"]: row["n"] for row in rows}
+    return pairs(database.fetch("SELECT dataset, count(*) AS n FROM kfm.late WHERE state = 'held' GROUP BY dataset"))
 
 
 def find_held_objects(database: Database, key: str) -> dict[str, str]:
     """Returns the objects of the key's held events, each with the identity of one event."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT i.asset_uri, l.identity
         FROM kfm.keys k JOIN kfm.late l ON l.key = ANY(ARRAY[k.key, k.inputs_from])
         JOIN kfm.inbox i ON i.identity = l.identity
         WHERE k.key = %(key)s AND l.state = 'held' ORDER BY l.identity
-        """,
-        {"key": key},
-    )
-    return {row["asset_uri"]: row["identity"] for row in rows}
+    """
+    return pairs(database.fetch(query, {"key": key}))
 
 
 def find_holdable_events(connection: Connection, datasets: Datasets, key: str) -> set[str]:
     """Returns events of a key that are not held but would be if they turned out to be late."""
     patched = [dataset.dataset for dataset in datasets.values() if dataset.late == "patch"]
-    rows = connection.execute(
-        """
+    query = """
         SELECT i.identity FROM kfm.inbox i LEFT JOIN kfm.late l ON l.identity = i.identity
         WHERE i.key = %(key)s AND i.dataset <> ALL(%(patched)s) AND i.change = 'created' AND i.made_at IS NOT NULL
           AND l.state IS DISTINCT FROM 'released'
-        """,
-        {"key": key, "patched": patched},
-    )
+    """
+    rows = connection.execute(query, {"key": key, "patched": patched})
     return {row["identity"] for row in rows}
 
 
@@ -137,28 +129,24 @@ def _parameters(criteria: LateFilter) -> dict[str, object]:
 
 
 def _release_held(connection: Connection, identities: Sequence[str], actor: str, reason: str) -> list[str]:
-    rows = connection.execute(
-        """
+    statement = """
         UPDATE kfm.late SET state = 'released', changed_at = clock_timestamp(), changed_by = %(actor)s,
             reason = %(reason)s
         WHERE identity = ANY(%(identities)s) AND state = 'held' RETURNING identity
-        """,
-        {"identities": list(identities), "actor": actor, "reason": reason},
-    ).fetchall()
+    """
+    rows = connection.execute(statement, {"identities": list(identities), "actor": actor, "reason": reason}).fetchall()
     gone = [row["identity"] for row in rows]
-    connection.execute(
-        "UPDATE kfm.inbox SET ready_at = NULL WHERE identity = ANY(%(identities)s)", {"identities": gone}
-    )
-    keys = connection.execute(
-        """
+    statement = "UPDATE kfm.inbox SET ready_at = NULL WHERE identity = ANY(%(identities)s)"
+    connection.execute(statement, {"identities": gone})
+    statement = """
         UPDATE kfm.keys k SET priority = greatest(k.priority, i.priority)
         FROM (SELECT key, max(array_position(%(ranked)s::text[], priority)) - 1 AS priority
               FROM kfm.inbox WHERE identity = ANY(%(identities)s) GROUP BY key) AS i
         WHERE k.key = i.key
         RETURNING k.key
-        """,
-        {"identities": gone, "ranked": sorted(PRIORITIES, key=PRIORITIES.__getitem__)},
-    ).fetchall()
+    """
+    parameters = {"identities": gone, "ranked": sorted(PRIORITIES, key=PRIORITIES.__getitem__)}
+    keys = connection.execute(statement, parameters).fetchall()
     make_keys_due(connection, [row["key"] for row in keys])
     return gone
 
@@ -192,9 +180,8 @@ def find_held_events(services: Services, criteria: LateFilter) -> list[LateEvent
 def find_outdated_keys(services: Services, events: Sequence[LateEvent]) -> list[str]:
     """Returns keys of undeclared versions whose inputs no key of the declared version takes."""
     outdated = {event.key: event.dataset for event in events if not _is_declared(services, event.dataset, event.key)}
-    dependent = services.database.fetch(
-        "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)", {"keys": list(outdated)}
-    )
+    query = "SELECT key, inputs_from FROM kfm.keys WHERE inputs_from = ANY(%(keys)s)"
+    dependent = services.database.fetch(query, {"keys": list(outdated)})
     taken = {
         row["inputs_from"] for row in dependent if _is_declared(services, outdated[row["inputs_from"]], row["key"])
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, pairs
 from kfm_pipelines.watermarks.progress import Advance, is_active
 from kfm_pipelines.watermarks.steps import REACHED_BY_NOW
 
@@ -14,22 +14,17 @@ WHOLE_DATASET = "*"  # the row of the dataset among those of its partitions
 
 def read_watermark(database: Database, dataset: str) -> datetime | None:
     """Returns the time up to which all windows are closed; None when none is."""
-    rows = database.fetch(
-        "SELECT watermark FROM kfm.checkpoints WHERE dataset = %(dataset)s AND partition = %(whole)s",
-        {"dataset": dataset, "whole": WHOLE_DATASET},
-    )
+    query = "SELECT watermark FROM kfm.checkpoints WHERE dataset = %(dataset)s AND partition = %(whole)s"
+    rows = database.fetch(query, {"dataset": dataset, "whole": WHOLE_DATASET})
     return rows[0]["watermark"] if rows else None
 
 
 def window_ends_after(database: Database, keys: Sequence[str], until: datetime | None) -> dict[str, datetime]:
-    rows = database.fetch(
-        """
+    query = """
         SELECT key, window_end FROM kfm.keys
         WHERE key = ANY(%(keys)s) AND window_end > coalesce(%(until)s::timestamptz, '-infinity')
-        """,
-        {"keys": list(keys), "until": until},
-    )
-    return {row["key"]: row["window_end"] for row in rows}
+    """
+    return pairs(database.fetch(query, {"keys": list(keys), "until": until}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +53,8 @@ class WatermarkStatus:
 
 
 def read_watermarks(database: Database) -> dict[str, datetime]:
-    rows = database.fetch(
-        "SELECT dataset, watermark FROM kfm.checkpoints WHERE partition = %(whole)s ORDER BY dataset",
-        {"whole": WHOLE_DATASET},
-    )
-    return {row["dataset"]: row["watermark"] for row in rows}
+    query = "SELECT dataset, watermark FROM kfm.checkpoints WHERE partition = %(whole)s ORDER BY dataset"
+    return pairs(database.fetch(query, {"whole": WHOLE_DATASET}))
 
 
 def read_watermark_status(database: Database, dataset: Dataset, now: datetime | None = None) -> WatermarkStatus:

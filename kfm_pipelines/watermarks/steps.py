@@ -44,11 +44,7 @@ REACHED_BY_NOW = _REACHED.format(comparison="<=", time="coalesce(%(now)s::timest
 
 
 def recompute_steps(
-    connection: Connection,
-    dataset: Dataset,
-    new: Advances,
-    superseded: Advances,
-    evaluated_by_caller: Sequence[str],
+    connection: Connection, dataset: Dataset, new: Advances, superseded: Advances, evaluated_by_caller: Sequence[str]
 ) -> None:
     """Recomputes the steps from the first new advance until they agree with the stored ones again."""
     since = min(one.at for _, one in new)
@@ -117,13 +113,11 @@ def _read_pages(connection: Connection, dataset: str, since: datetime | None) ->
 def _watermark_at(
     connection: Connection, dataset: str, at: datetime, comparison: Literal["<", "<="]
 ) -> datetime | None:
-    row = connection.execute(
-        f"""
+    query = f"""
         SELECT watermark FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at {comparison} %(at)s
         ORDER BY at DESC LIMIT 1
-        """.encode(),  # noqa: S608
-        {"dataset": dataset, "at": at},
-    ).fetchone()
+    """.encode()  # noqa: S608
+    row = connection.execute(query, {"dataset": dataset, "at": at}).fetchone()
     return row["watermark"] if row else None
 
 
@@ -131,19 +125,16 @@ def _replace_steps(
     connection: Connection, dataset: str, known_in: Period | None, steps: set[WatermarkStep], before: datetime | None
 ) -> Period | None:
     """Replaces the steps known in a period, or all; returns the period in which the watermark changed."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT at, watermark FROM kfm.watermark_steps
         WHERE dataset = %(dataset)s AND at >= coalesce(%(since)s::timestamptz, '-infinity')
           AND at <= coalesce(%(upto)s::timestamptz, 'infinity')
-        """,
-        {"dataset": dataset, "since": known_in and known_in.since, "upto": known_in and known_in.until},
-    )
+    """
+    parameters = {"dataset": dataset, "since": known_in and known_in.since, "upto": known_in and known_in.until}
+    rows = connection.execute(query, parameters)
     known = {WatermarkStep(row["at"], row["watermark"]) for row in rows}
-    connection.execute(
-        "DELETE FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at = ANY(%(ats)s)",
-        {"dataset": dataset, "ats": [step.at for step in known - steps]},
-    )
+    statement = "DELETE FROM kfm.watermark_steps WHERE dataset = %(dataset)s AND at = ANY(%(ats)s)"
+    connection.execute(statement, {"dataset": dataset, "ats": [step.at for step in known - steps]})
     added = list(steps - known)
     connection.execute(
         """
@@ -159,8 +150,7 @@ def _mark_for_reevaluation(
     connection: Connection, dataset: str, period: Period, evaluated_by_caller: Sequence[str]
 ) -> None:
     """Marks the period if it has other known events. Their keys cannot be locked here, so they are evaluated later."""
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.late_again AS a (dataset, since, until)
         SELECT %(dataset)s, %(since)s, %(until)s WHERE EXISTS (
             SELECT FROM kfm.inbox
@@ -169,6 +159,6 @@ def _mark_for_reevaluation(
         ON CONFLICT (dataset) DO UPDATE SET since = least(a.since, excluded.since),
             until = CASE WHEN a.until IS NOT NULL AND excluded.until IS NOT NULL
                          THEN greatest(a.until, excluded.until) END
-        """,
-        {"dataset": dataset, "since": period.since, "until": period.until, "judged": list(evaluated_by_caller)},
-    )
+    """
+    parameters = {"dataset": dataset, "since": period.since, "until": period.until, "judged": list(evaluated_by_caller)}
+    connection.execute(statement, parameters)

@@ -33,9 +33,8 @@ _OUTDATED_CHECKPOINTS = f"""
 def lock_streams(connection: Connection, datasets: Iterable[str]) -> None:
     """Locks the streams of these datasets until the transaction ends. Keys must be locked before streams."""
     for dataset in sorted(set(datasets)):
-        connection.execute(
-            "SELECT pg_advisory_xact_lock(hashtextextended(%(seat)s, 0))", {"seat": f"kfm streams {dataset}"}
-        )
+        query = "SELECT pg_advisory_xact_lock(hashtextextended(%(seat)s, 0))"
+        connection.execute(query, {"seat": f"kfm streams {dataset}"})
 
 
 def advance_streams(
@@ -84,9 +83,8 @@ def _format_rule(rule: Watermark) -> str:
 
 
 def _read_rule(connection: Connection, dataset: str) -> str | None:
-    row = connection.execute(
-        "SELECT rule FROM kfm.stream_rules WHERE dataset = %(dataset)s", {"dataset": dataset}
-    ).fetchone()
+    query = "SELECT rule FROM kfm.stream_rules WHERE dataset = %(dataset)s"
+    row = connection.execute(query, {"dataset": dataset}).fetchone()
     return row["rule"] if row else None
 
 
@@ -95,13 +93,11 @@ def _apply_rule(connection: Connection, dataset: Dataset) -> None:
     known, declared = _read_rule(connection, dataset.dataset), _format_rule(dataset.watermark)
     if known == declared:
         return
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.stream_rules (dataset, rule) VALUES (%(dataset)s, %(rule)s)
         ON CONFLICT (dataset) DO UPDATE SET rule = excluded.rule
-        """,
-        {"dataset": dataset.dataset, "rule": declared},
-    )
+    """
+    connection.execute(statement, {"dataset": dataset.dataset, "rule": declared})
     if known is not None:
         _rebuild_advances(connection, dataset)
         recompute_all_steps(connection, dataset)
@@ -109,15 +105,13 @@ def _apply_rule(connection: Connection, dataset: Dataset) -> None:
 
 def _rebuild_advances(connection: Connection, dataset: Dataset) -> None:
     """Recomputes the advances from the inbox, and from known advances because their events may have been purged."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT partition, at, reached FROM kfm.advances WHERE dataset = %(dataset)s
         UNION
         SELECT i.partition, t.at, i.data_time FROM kfm.inbox i, LATERAL (VALUES (i.made_at), (i.event_time)) AS t (at)
         WHERE i.dataset = %(dataset)s AND i.change = 'created' AND i.made_at IS NOT NULL AND i.data_time IS NOT NULL
-        """,
-        {"dataset": dataset.dataset},
-    )
+    """
+    rows = connection.execute(query, {"dataset": dataset.dataset})
     points: defaultdict[str, list[Advance]] = defaultdict(list)
     for row in rows:
         if is_progress(row["at"], row["reached"], dataset.watermark):
@@ -127,19 +121,16 @@ def _rebuild_advances(connection: Connection, dataset: Dataset) -> None:
 
 
 def _drop_excess_streams(connection: Connection, dataset: str, new: Advances) -> Advances:
-    rows = connection.execute(
-        """
+    query = """
         SELECT n.partition FROM unnest(%(partitions)s::text[]) AS n (partition) WHERE NOT EXISTS (
             SELECT FROM kfm.advances a WHERE a.dataset = %(dataset)s AND a.partition = n.partition)
-        """,
-        {"dataset": dataset, "partitions": sorted({partition for partition, _ in new})},
-    ).fetchall()
+    """
+    parameters = {"dataset": dataset, "partitions": sorted({partition for partition, _ in new})}
+    rows = connection.execute(query, parameters).fetchall()
     if not rows:
         return list(new)
-    [count] = connection.execute(
-        f"WITH {STREAMS_CTE} SELECT count(partition) AS n FROM streams".encode(),  # noqa: S608
-        {"dataset": dataset},
-    ).fetchall()
+    statement = f"WITH {STREAMS_CTE} SELECT count(partition) AS n FROM streams".encode()  # noqa: S608
+    [count] = connection.execute(statement, {"dataset": dataset}).fetchall()
     free = max(0, MAX_STREAMS - count["n"])
     too_many = set(sorted(row["partition"] for row in rows)[free:])
     return [(partition, one) for partition, one in new if partition not in too_many]
@@ -175,24 +166,21 @@ def _parameters(dataset: str, advances: Advances) -> dict[str, object]:
 def _select_new_advances(connection: Connection, dataset: str, advances: Advances) -> Advances:
     if not advances:
         return []
-    rows = connection.execute(
-        f"""
+    query = f"""
         SELECT n.partition, n.at, n.reached FROM {_UNNESTED_ADVANCES}
         WHERE n.reached > coalesce((
             SELECT a.reached FROM kfm.advances a
             WHERE a.dataset = %(dataset)s AND a.partition = n.partition AND a.at <= n.at ORDER BY a.at DESC LIMIT 1
         ), '-infinity')
-        """,  # noqa: S608
-        _parameters(dataset, advances),
-    )
+    """  # noqa: S608
+    rows = connection.execute(query, _parameters(dataset, advances))
     return [(row["partition"], Advance(row["at"], row["reached"])) for row in rows]
 
 
 def _insert_advances(connection: Connection, dataset: str, new: Advances) -> Advances:
     """Inserts new advances; deletes and returns the later ones that they surpass."""
     parameters = _parameters(dataset, new)
-    rows = connection.execute(
-        f"""
+    statement = f"""
         DELETE FROM kfm.advances a USING {_UNNESTED_ADVANCES}
         WHERE a.dataset = %(dataset)s AND a.partition = n.partition AND a.at >= n.at AND a.at < coalesce((
             SELECT b.at FROM kfm.advances b
@@ -200,9 +188,8 @@ def _insert_advances(connection: Connection, dataset: str, new: Advances) -> Adv
             ORDER BY b.at LIMIT 1
         ), 'infinity')
         RETURNING a.partition, a.at, a.reached
-        """,  # noqa: S608
-        parameters,
-    ).fetchall()
+    """  # noqa: S608
+    rows = connection.execute(statement, parameters).fetchall()
     connection.execute(
         f"INSERT INTO kfm.advances (dataset, partition, at, reached) SELECT %(dataset)s, n.* FROM {_UNNESTED_ADVANCES}",  # noqa: S608
         parameters,
@@ -221,16 +208,15 @@ def _advance_checkpoints(connection: Connection, dataset: Dataset, now: datetime
     behind = _find_outdated_checkpoints(connection, dataset, now)
     if not behind:
         return
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.checkpoints AS c (dataset, partition, watermark)
         SELECT %(dataset)s, * FROM unnest(%(partitions)s::text[], %(watermarks)s::timestamptz[])
         ON CONFLICT (dataset, partition) DO UPDATE
         SET watermark = greatest(c.watermark, excluded.watermark), updated_at = clock_timestamp()
-        """,
-        {
-            "dataset": dataset.dataset,
-            "partitions": [row["partition"] for row in behind],
-            "watermarks": [row["watermark"] for row in behind],
-        },
-    )
+    """
+    parameters = {
+        "dataset": dataset.dataset,
+        "partitions": [row["partition"] for row in behind],
+        "watermarks": [row["watermark"] for row in behind],
+    }
+    connection.execute(statement, parameters)

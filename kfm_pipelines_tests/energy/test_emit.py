@@ -3,12 +3,13 @@
 import pytest
 
 from kfm_pipelines.energy import meter
-from kfm_pipelines.energy.ledger import monthly_totals, stage_totals, transaction_totals
+from kfm_pipelines.energy.ledger import monthly_totals, transaction_totals
 from kfm_pipelines.energy.meter import MachineCounter
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.stages import batch
 from kfm_pipelines.stages.publish import release
 from kfm_pipelines_tests.fixtures.runs.batches import publish, receive, upload
+from kfm_pipelines_tests.fixtures.runs.energy import stage_totals
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 STAGES = ["compute", "mask", "validate", "stage", "publish"]

@@ -16,7 +16,6 @@ from kfm_pipelines.energy.ledger import (
     monthly_totals,
     record_entries,
     replay_totals,
-    stage_totals,
     total_energy,
     transaction_totals,
 )
@@ -28,6 +27,7 @@ from kfm_pipelines.state.audit import load_snapshot, save_snapshot
 from kfm_pipelines.state.database import Database, TransitionIllegal
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.wal import Step, Transition
+from kfm_pipelines_tests.fixtures.runs.energy import stage_totals
 from kfm_pipelines_tests.fixtures.runs.keys import (
     advance,
     claimed,

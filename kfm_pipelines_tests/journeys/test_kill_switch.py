@@ -28,6 +28,7 @@ from kfm_pipelines_tests.fixtures.care.register import sites, with_reviewer
 from kfm_pipelines_tests.fixtures.runs.batches import ManualRun, publish_due
 from kfm_pipelines_tests.fixtures.runs.crash import applied
 from kfm_pipelines_tests.fixtures.runs.dispatch import make_due, skip_reason
+from kfm_pipelines_tests.fixtures.runs.keys import kill_moves
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 
 DATASET = "usgs/streamflow"
@@ -258,7 +259,7 @@ def test_the_switch_is_two_jobs_in_the_ui(site: Site, instance: dg.DagsterInstan
     for _ in range(2):
         assert move("kfm_unkill_dataset", "release_kill_switch", **options).success
     assert kill_switch.killed_datasets(site.services.database) == {}
-    assert len(kill_switch.history(site.services.database, DATASET)) == 2
+    assert len(kill_moves(site.services.database)) == 2
 
 
 @pytest.mark.slow

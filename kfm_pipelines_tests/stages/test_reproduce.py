@@ -10,7 +10,7 @@ import pytest
 
 from kfm_pipelines.care.signatures import create_private_key
 from kfm_pipelines.catalog.stac import item as stac
-from kfm_pipelines.energy.ledger import key_totals_of_replay, stage_totals
+from kfm_pipelines.energy.ledger import key_totals_of_replay
 from kfm_pipelines.errors import ReplayRefused, ServiceUnavailable
 from kfm_pipelines.operations.verify import load_trust_root, verify_key
 from kfm_pipelines.parquet.parquet import write_published
@@ -29,6 +29,7 @@ from kfm_pipelines.state.wal import Outcome, Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.runs.batches import UploadedObject, applied, publish, receive, stage, upload
 from kfm_pipelines_tests.fixtures.runs.dispatch import declared_anew
+from kfm_pipelines_tests.fixtures.runs.energy import stage_totals
 from kfm_pipelines_tests.fixtures.runs.replay_runs import close_until, last_of, plan_replay, whole_tree
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 

@@ -15,11 +15,7 @@ from kfm_pipelines.state import kill_switch
 from kfm_pipelines.state.database import LOCK_SECONDS, Database
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines_tests.fixtures.events.notices import declared
-from kfm_pipelines_tests.fixtures.runs.keys import (
-    claimed,
-    known_key,
-    open_publication,
-)
+from kfm_pipelines_tests.fixtures.runs.keys import claimed, kill_moves, known_key, open_publication
 
 DATASET = "usgs/streamflow"
 
@@ -58,8 +54,11 @@ def test_every_move_is_kept_with_its_actor_and_reason(database: Database) -> Non
     assert kill_switch.unkill(database, DATASET, "ada", "corrected")
     assert kill_switch.killed_datasets(database) == {}
     assert not kill_switch.unkill(database, DATASET, "ada", "corrected")
-    moves = [(move.killed, move.actor, move.reason) for move in kill_switch.history(database, DATASET)]
-    assert moves == [(True, "ada", "wrong datum"), (True, "bob", "and wrong units"), (False, "ada", "corrected")]
+    assert kill_moves(database) == [
+        (True, "ada", "wrong datum"),
+        (True, "bob", "and wrong units"),
+        (False, "ada", "corrected"),
+    ]
 
 
 def test_what_is_killed_cannot_be_published_and_others_can(database: Database) -> None:
@@ -141,7 +140,7 @@ def test_two_kills_at_once_are_both_recorded_and_both_return(database: Database)
             assert not any(one.done() for one in both)
         for one in both:
             one.result(timeout=10)
-    assert sorted(move.reason for move in kill_switch.history(database, DATASET)) == ["one", "two"]
+    assert sorted(reason for _, _, reason in kill_moves(database)) == ["one", "two"]
 
 
 def test_a_worker_does_not_wait_for_what_is_killed(database: Database) -> None:

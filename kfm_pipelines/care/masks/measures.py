@@ -1,7 +1,7 @@
 """Measures of what masking did, fit to be public: each is coarse, covers many features, or is published anyway."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,9 +27,6 @@ class Measures:
     displacement_m: dict[str, float] | None
     spatial_fit: float | None
     uncertainty_m: float | None
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
 
 
 def measure_release(source: Source, fragments: Sequence[TableFragment]) -> Measures:

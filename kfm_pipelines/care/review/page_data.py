@@ -104,13 +104,11 @@ def _dropped_columns(dataset: Dataset, policy: Policy) -> list[str]:
 
 
 def _verification(services: Services, pending: PendingReview) -> content.Verification:
-    rows = services.database.fetch(
-        """
+    query = """
         SELECT passed, findings FROM kfm.verdicts
         WHERE key = %(key)s AND txn = %(txn)s AND gate = 'care' AND content_hash = %(digest)s
-        """,
-        {"key": pending.key, "txn": pending.txn, "digest": pending.release_digest},
-    )
+    """
+    rows = services.database.fetch(query, {"key": pending.key, "txn": pending.txn, "digest": pending.release_digest})
     if not rows:
         return content.Verification(False, ("there is no verdict about this release",))
     findings = tuple(f"{f['subject']}: expected {f['expected']}, found {f['measured']}" for f in rows[0]["findings"])

@@ -1,7 +1,7 @@
 """Staged releases that await review, and the decisions about them (SQL)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +9,7 @@ from kfm_pipelines.care.signatures import Signature
 from kfm_pipelines.errors import ReviewRefused
 from kfm_pipelines.state import audit
 from kfm_pipelines.state.audit import Action, AuditEntry
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, insert_rows
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.text import truncate_line
 
@@ -37,17 +37,15 @@ def pending_reviews(
     database: Database, dataset: str | None = None, *, also_approved: bool = False
 ) -> list[PendingReview]:
     """Returns the longest waiting first. Approved releases that no run has claimed yet are left out by default."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT k.key, k.dataset, k.awaiting, w.txn, w.at, w.detail
         FROM kfm.keys k CROSS JOIN LATERAL (
             SELECT txn, at, detail FROM kfm.wal WHERE key = k.key AND step = 'stage_atomic' ORDER BY id DESC LIMIT 1) w
         WHERE k.awaiting IS NOT NULL AND k.owner IS NULL AND (k.due_at IS NULL OR %(also_approved)s)
           AND k.dataset = coalesce(%(dataset)s, k.dataset)
         ORDER BY w.at, k.key
-        """,
-        {"dataset": dataset, "also_approved": also_approved},
-    )
+    """
+    rows = database.fetch(query, {"dataset": dataset, "also_approved": also_approved})
     return [PendingReview(r["key"], r["dataset"], r["txn"], r["awaiting"], r["at"], r["detail"]) for r in rows]
 
 
@@ -59,10 +57,8 @@ def pending_review(database: Database, key: str, *, also_approved: bool = False)
 
 
 def decisions_about(database: Database, key: str, release_digest: str) -> list[Decision]:
-    rows = database.fetch(
-        "SELECT * FROM kfm.review_decisions WHERE key = %(key)s AND release_digest = %(digest)s ORDER BY id",
-        {"key": key, "digest": release_digest},
-    )
+    query = "SELECT * FROM kfm.review_decisions WHERE key = %(key)s AND release_digest = %(digest)s ORDER BY id"
+    rows = database.fetch(query, {"key": key, "digest": release_digest})
     return [
         Decision(row["key"], row["release_digest"], row["decision"], Signature.from_row(row), row["at"]) for row in rows
     ]
@@ -72,13 +68,11 @@ def approve(database: Database, pending: PendingReview, signed: Signature, polic
     """Records the approval and makes the key due: a run reproduces the same bytes and publishes them."""
     with database.transaction() as connection:
         _record_decision(connection, pending, "approved", signed, policy)
-        freed = connection.execute(
-            """
+        statement = """
             UPDATE kfm.keys SET due_at = clock_timestamp()
             WHERE key = %(key)s AND awaiting = %(digest)s AND owner IS NULL AND due_at IS NULL
-            """,
-            {"key": pending.key, "digest": pending.release_digest},
-        ).rowcount
+        """
+        freed = connection.execute(statement, {"key": pending.key, "digest": pending.release_digest}).rowcount
         if not freed:
             raise _no_longer_pending(pending)
 
@@ -87,16 +81,15 @@ def reject(database: Database, pending: PendingReview, signed: Signature, policy
     """Records the rejection and claims the key, if this release still awaits review, so that nobody publishes it."""
     owner = f"review {signed.key_id}"
     with database.transaction() as connection:
-        row = connection.execute(
-            """
+        statement = """
             UPDATE kfm.keys
             SET epoch = epoch + 1, owner = %(owner)s, attempts = attempts + 1, due_at = NULL,
                 lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
             WHERE key = %(key)s AND awaiting = %(digest)s AND owner IS NULL
             RETURNING epoch, attempts
-            """,
-            {"key": pending.key, "digest": pending.release_digest, "owner": owner, "lease": lease_seconds},
-        ).fetchone()
+        """
+        parameters = {"key": pending.key, "digest": pending.release_digest, "owner": owner, "lease": lease_seconds}
+        row = connection.execute(statement, parameters).fetchone()
         if row is None:
             raise _no_longer_pending(pending)
         _record_decision(connection, pending, "rejected", signed, policy)
@@ -110,14 +103,8 @@ def _no_longer_pending(pending: PendingReview) -> ReviewRefused:
 def _record_decision(
     connection: Connection, pending: PendingReview, decision: str, signed: Signature, policy: str
 ) -> None:
-    connection.execute(
-        """
-        INSERT INTO kfm.review_decisions
-            (key, release_digest, decision, statement, authority, holder, key_id, signature)
-        VALUES (%(key)s, %(digest)s, %(decision)s, %(statement)s, %(authority)s, %(holder)s, %(key_id)s, %(signature)s)
-        """,
-        {"key": pending.key, "digest": pending.release_digest, "decision": decision, **signed.as_row()},
-    )
+    decided = {"key": pending.key, "release_digest": pending.release_digest, "decision": decision}
+    insert_rows(connection, "review_decisions", [decided | asdict(signed)])
     action = Action.REVIEW_APPROVED if decision == "approved" else Action.REVIEW_REJECTED
     detail = {"reason": signed.statement.get("reason", "")}
     audit.record(connection, [audit_entry(action, pending, signed, policy, detail)])

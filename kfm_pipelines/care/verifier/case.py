@@ -13,12 +13,7 @@ import pyarrow.parquet as pq
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import GeometryKind, Rule
-from kfm_pipelines.care.verifier.evidence import (
-    Evidence,
-    EvidenceUnreadable,
-    read_document,
-    read_table,
-)
+from kfm_pipelines.care.verifier.evidence import Evidence, EvidenceUnreadable, read_document, read_table
 from kfm_pipelines.care.verifier.origins import KINDS, Origins, classes_of, read_origins
 from kfm_pipelines.care.verifier.protected_values import ProtectedPlaces, protected_places, protected_texts
 from kfm_pipelines.care.verifier.search.cells import Cells, read_cells
@@ -161,13 +156,7 @@ class Case:
                 links = mine[self.link_rows]
                 records = self.link_records[links]
                 yield RuleScope(
-                    sensitivity,
-                    kind,
-                    rule,
-                    np.flatnonzero(mine),
-                    distinct(records),
-                    self.link_rows[links],
-                    records,
+                    sensitivity, kind, rule, np.flatnonzero(mine), distinct(records), self.link_rows[links], records
                 )
 
 

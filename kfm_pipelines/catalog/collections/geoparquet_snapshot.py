@@ -8,7 +8,6 @@ from kfm_pipelines.catalog.collections import tables
 from kfm_pipelines.catalog.collections.refresh import refresh_collection
 from kfm_pipelines.catalog.collections.tables import is_outdated, retry_until_written
 from kfm_pipelines.catalog.documents import sha256
-from kfm_pipelines.catalog.stac.geoparquet import items_table
 from kfm_pipelines.catalog.trust.signer import write_with_sidecar
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectMissing
@@ -37,6 +36,8 @@ def take_snapshot(services: Services, dataset: Dataset, *, anyway: bool = False)
 
 
 def _try_to_take_snapshot(services: Services, dataset: Dataset, *, anyway: bool) -> Snapshot | None:
+    from kfm_pipelines.catalog.stac.geoparquet import items_table  # loads pyarrow and shapely
+
     layout = Layout(dataset.pipeline)
     with services.database.transaction() as connection:
         changes = tables.changes_of(connection, dataset.dataset)

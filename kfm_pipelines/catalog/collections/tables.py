@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kfm_pipelines.errors import ServiceUnavailable
-from kfm_pipelines.state.database import Connection
+from kfm_pipelines.state.database import Connection, pairs
 
 ITEMS_SNAPSHOT = "items"  # all Items of a collection in one table
 GRAPH_SNAPSHOT = "provenance"  # the provenance of all collections in one graph
@@ -32,9 +32,8 @@ def lock_root(connection: Connection) -> None:
 
 def unwritten_change(connection: Connection, dataset: str) -> int | None:
     """Returns the last change of the collection, or None when it is written already."""
-    row = connection.execute(
-        "SELECT changed FROM kfm.collections WHERE dataset = %(d)s AND changed <> written", {"d": dataset}
-    ).fetchone()
+    query = "SELECT changed FROM kfm.collections WHERE dataset = %(d)s AND changed <> written"
+    row = connection.execute(query, {"d": dataset}).fetchone()
     return None if row is None else int(row["changed"])
 
 
@@ -44,17 +43,13 @@ def stale_collections(connection: Connection) -> list[str]:
 
 
 def record_collection(connection: Connection, dataset: str, change: int) -> None:
-    connection.execute(
-        "UPDATE kfm.collections SET written = %(change)s WHERE dataset = %(dataset)s",
-        {"dataset": dataset, "change": change},
-    )
+    statement = "UPDATE kfm.collections SET written = %(change)s WHERE dataset = %(dataset)s"
+    connection.execute(statement, {"dataset": dataset, "change": change})
 
 
 def written_collections(connection: Connection, dataset: str) -> list[str]:
-    rows = connection.execute(
-        'SELECT dataset FROM kfm.collections WHERE written > 0 OR dataset = %(d)s ORDER BY dataset COLLATE "C"',
-        {"d": dataset},
-    )
+    statement = 'SELECT dataset FROM kfm.collections WHERE written > 0 OR dataset = %(d)s ORDER BY dataset COLLATE "C"'
+    rows = connection.execute(statement, {"d": dataset})
     return [row["dataset"] for row in rows]
 
 
@@ -68,16 +63,13 @@ def lock_graph(connection: Connection) -> None:
 
 
 def changes_of(connection: Connection, dataset: str) -> int:
-    [row] = connection.execute(
-        "SELECT coalesce(sum(changed), 0)::bigint AS changes FROM kfm.collection_pages WHERE dataset = %(dataset)s",
-        {"dataset": dataset},
-    ).fetchall()
+    query = "SELECT coalesce(sum(changed), 0)::bigint AS changes FROM kfm.collection_pages WHERE dataset = %(dataset)s"
+    [row] = connection.execute(query, {"dataset": dataset}).fetchall()
     return int(row["changes"])
 
 
 def changes_of_collections(connection: Connection) -> dict[str, int]:
-    rows = connection.execute("SELECT dataset, changed FROM kfm.collections ORDER BY dataset")
-    return {row["dataset"]: row["changed"] for row in rows}
+    return pairs(connection.execute("SELECT dataset, changed FROM kfm.collections ORDER BY dataset"))
 
 
 def has_snapshot(connection: Connection, dataset: str, kind: str) -> bool:
@@ -86,25 +78,21 @@ def has_snapshot(connection: Connection, dataset: str, kind: str) -> bool:
 
 def recorded_changes(connection: Connection, kind: str) -> dict[str, int]:
     """Returns by dataset the change up to which a snapshot was written."""
-    rows = connection.execute("SELECT dataset, changed FROM kfm.snapshots WHERE kind = %(kind)s", {"kind": kind})
-    return {row["dataset"]: row["changed"] for row in rows}
+    return pairs(connection.execute("SELECT dataset, changed FROM kfm.snapshots WHERE kind = %(kind)s", {"kind": kind}))
 
 
 def record_mark(connection: Connection, kind: str, changes: Mapping[str, int]) -> None:
     for dataset, changed in changes.items():
-        connection.execute(
-            """
+        statement = """
             INSERT INTO kfm.snapshots (dataset, kind, changed) VALUES (%(dataset)s, %(kind)s, %(changed)s)
             ON CONFLICT (dataset, kind) DO UPDATE SET changed = excluded.changed, at = excluded.at
-            """,
-            {"dataset": dataset, "kind": kind, "changed": changed},
-        )
+        """
+        connection.execute(statement, {"dataset": dataset, "kind": kind, "changed": changed})
 
 
 def delete_mark(connection: Connection, dataset: str, kind: str) -> None:
-    connection.execute(
-        "DELETE FROM kfm.snapshots WHERE dataset = %(dataset)s AND kind = %(kind)s", {"dataset": dataset, "kind": kind}
-    )
+    statement = "DELETE FROM kfm.snapshots WHERE dataset = %(dataset)s AND kind = %(kind)s"
+    connection.execute(statement, {"dataset": dataset, "kind": kind})
 
 
 def delete_graph_marks(connection: Connection) -> None:
@@ -129,8 +117,7 @@ def is_outdated(connection: Connection, kind: str, changes: Mapping[str, int], c
 
 def find_withdrawn_contents(connection: Connection, current: Mapping[str, str]) -> dict[str, list[str]]:
     """Returns replaced contents that only an exemption released unmasked, unless another key still has them."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT r.key, array_agg(DISTINCT r.content_hash) AS contents
         FROM unnest(%(keys)s::text[], %(contents)s::text[]) AS asked (key, content_hash)
         JOIN kfm.revisions r ON r.key = asked.key AND r.content_hash <> asked.content_hash
@@ -142,17 +129,13 @@ def find_withdrawn_contents(connection: Connection, current: Mapping[str, str]) 
                 OR o.content_hash = (SELECT c.content_hash FROM kfm.revisions c
                                      WHERE c.key = o.key ORDER BY c.revision DESC LIMIT 1)))
         GROUP BY r.key
-        """,
-        {"keys": list(current), "contents": list(current.values())},
-    )
-    return {row["key"]: row["contents"] for row in rows}
+    """
+    return pairs(connection.execute(query, {"keys": list(current), "contents": list(current.values())}))
 
 
 def was_exempted(connection: Connection, key: str, content_hash: str) -> bool:
-    found = connection.execute(
-        "SELECT FROM kfm.audit WHERE key = %(key)s AND action = 'exempted' AND digest = %(content)s LIMIT 1",
-        {"key": key, "content": content_hash},
-    )
+    query = "SELECT FROM kfm.audit WHERE key = %(key)s AND action = 'exempted' AND digest = %(content)s LIMIT 1"
+    found = connection.execute(query, {"key": key, "content": content_hash})
     return found.fetchone() is not None
 
 
@@ -162,20 +145,16 @@ def find_withdrawn_artifacts(connection: Connection, key: str, contents: Sequenc
         "SELECT revision, content_hash = ANY(%(contents)s) AS gone FROM kfm.revisions WHERE key = %(key)s ORDER BY 1",
         parameters,
     ).fetchall()
-    txns = connection.execute(
-        """
+    query = """
         SELECT DISTINCT txn FROM kfm.audit
         WHERE key = %(key)s AND action = 'exempted' AND digest = ANY(%(contents)s) AND txn IS NOT NULL
-        """,
-        parameters,
-    ).fetchall()
-    staged = connection.execute(
-        """
+    """
+    txns = connection.execute(query, parameters).fetchall()
+    query = """
         SELECT detail, detail->>'content_hash' = ANY(%(contents)s) AS gone FROM kfm.wal
         WHERE key = %(key)s AND step = 'stage_atomic'
-        """,
-        parameters,
-    ).fetchall()
+    """
+    staged = connection.execute(query, parameters).fetchall()
     gone = {digest for row in staged if row["gone"] for digest in _documents(row["detail"])}
     kept = {digest for row in staged if not row["gone"] for digest in _documents(row["detail"])}
     return WithdrawnArtifacts(
@@ -188,17 +167,15 @@ def find_withdrawn_artifacts(connection: Connection, key: str, contents: Sequenc
 
 def any_withdrawn(connection: Connection, contents: Mapping[str, str]) -> bool:
     """Returns whether one of these contents, by key, was released only by an exemption and is not current."""
-    [row] = connection.execute(
-        """
+    query = """
         SELECT EXISTS (
             SELECT FROM unnest(%(keys)s::text[], %(contents)s::text[]) AS o (key, content_hash)
             JOIN kfm.audit a ON a.key = o.key AND a.action = 'exempted' AND a.digest = o.content_hash
             WHERE o.content_hash IS DISTINCT FROM (
                 SELECT r.content_hash FROM kfm.revisions r WHERE r.key = o.key ORDER BY r.revision DESC LIMIT 1)
         ) AS found
-        """,
-        {"keys": list(contents), "contents": list(contents.values())},
-    ).fetchall()
+    """
+    [row] = connection.execute(query, {"keys": list(contents), "contents": list(contents.values())}).fetchall()
     return bool(row["found"])
 
 

@@ -6,6 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import shapely
+from shapely.geometry import shape
+
 _TIMES = ("datetime", "start_datetime", "end_datetime", "expires")
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 ROW_GROUP_SIZE = 10_000
@@ -13,9 +18,6 @@ ROW_GROUP_SIZE = 10_000
 
 def items_table(items: Sequence[Mapping[str, Any]]) -> bytes:
     """Returns the same bytes for the same Items in any order. Addresses are relative to the folder above the Items."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     rows = [_row(item) for item in sorted(items, key=lambda item: str(item["id"]))]
     names = sorted({name for row in rows for name in row})
     columns = {name: _column(name, [row.get(name) for row in rows]) for name in names}
@@ -41,8 +43,6 @@ def _row(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _column(name: str, values: list[Any]) -> Any:
-    import pyarrow as pa
-
     if name in _TIMES:
         times = [datetime.fromisoformat(value) if value else None for value in values]
         return pa.array(times, pa.timestamp("ms", tz="UTC"))
@@ -54,13 +54,7 @@ def _column(name: str, values: list[Any]) -> Any:
 
 
 def _wkb(geometry: Mapping[str, Any] | None) -> bytes | None:
-    if geometry is None:
-        return None
-    import shapely
-    from shapely.geometry import shape
-
-    wkb: bytes = shapely.to_wkb(shape(geometry))
-    return wkb
+    return None if geometry is None else bytes(shapely.to_wkb(shape(geometry)))
 
 
 def _geo_metadata(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

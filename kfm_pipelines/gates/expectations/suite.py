@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from kfm_pipelines.declarations import ColumnName, DeclarationModel, KeyPart, NonEmptyText, Table
-from kfm_pipelines.declarations.dataset import Dataset, format_validation_error
+from kfm_pipelines.declarations.dataset import Dataset, validate_model
 from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines.gates.expectations.vocabulary import validate_expectation
 from kfm_pipelines.gates.verdict import Severity
@@ -141,10 +141,7 @@ def _read(path: Path) -> Suite:
         document = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise DeclarationInvalid(f"{path.name}: is not JSON: {' '.join(str(error).split())}") from None
-    try:
-        return Suite.model_validate(document)
-    except ValidationError as error:
-        raise DeclarationInvalid(f"{path.name}: {format_validation_error(error)}") from None
+    return validate_model(Suite, document, path.name)
 
 
 def _validate_ratio(made: str, parts: list[str], table: Table) -> list[str]:

@@ -43,11 +43,7 @@ def _validate_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any])
             yield f"kwargs: {name!r} must be a value; there are no parameters"
     for error in Draft7Validator({**schema, "properties": allowed}).iter_errors(dict(arguments)):
         where = ".".join(["kwargs", *map(str, error.absolute_path)])
-        yield f"{where}: {_shorten(error.message)}"
-
-
-def _shorten(text: str) -> str:
-    return " ".join(text.split())[:200]
+        yield f"{where}: {' '.join(error.message.split())[:200]}"
 
 
 @cache

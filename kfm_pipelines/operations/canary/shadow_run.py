@@ -16,7 +16,6 @@ from kfm_pipelines.errors import KfmError, Retryable
 from kfm_pipelines.events import newest_per_object
 from kfm_pipelines.gates import ApprovedSchema
 from kfm_pipelines.gates.verdict import TableSubject
-from kfm_pipelines.operations.canary.compare.compare import compare, full_report, redacted_faults, redacted_report
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet, write_published
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.inputs import fetch
@@ -100,6 +99,9 @@ class ShadowRun:
             return ShadowResult((f"the candidate failed with {type(error).__name__}",))
 
     def _run(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: KeyRules) -> ShadowResult:
+        # Loads numpy and pyarrow, which loading the definitions must not.
+        from kfm_pipelines.operations.canary.compare import compare as tables
+
         candidate, shadow = self.candidate, Layout(self.dataset.pipeline).shadow(key, self.shadow_name)
         self.services.store.discard(shadow)  # from an earlier candidate of this version
         table = compute(candidate, objects)
@@ -116,16 +118,16 @@ class ShadowRun:
         findings = [f"{verdict.gate} gate: {verdict.reason}" for verdict in verdicts]
         if published is None:
             return ShadowResult(tuple(findings), content_hash=subject.content_hash)
-        comparison = compare(
+        comparison = tables.compare(
             read_parquet(published, key), read_parquet(data, key), published, data, self.dataset.table.primary_key
         )
         published_rules = governance_of(self.services, self.dataset).rules_for(key)
         places = {*published_rules.published_table(self.dataset).place_columns, *declared.place_columns}
         if may_report_differences(self.services, self.dataset, candidate):
-            faults, report = comparison.faults(self.tolerance), full_report(comparison)
+            faults, report = comparison.faults(self.tolerance), tables.full_report(comparison)
         else:
-            faults = redacted_faults(comparison, self.tolerance, places)
-            report = redacted_report(comparison, self.tolerance, places)
+            faults = tables.redacted_faults(comparison, self.tolerance, places)
+            report = tables.redacted_report(comparison, self.tolerance, places)
         return ShadowResult((*findings, *faults), report, subject.content_hash)
 
     def _subject(self, key: str, declared: Table, table: "pa.Table", data: bytes) -> TableSubject:

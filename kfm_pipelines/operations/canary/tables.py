@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kfm_pipelines.state.database import Database, jsonb
+from kfm_pipelines.state.database import Database, insert_rows, jsonb
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,7 @@ class KeyComparison:
 
 
 def record_comparison(database: Database, comparison: KeyComparison) -> None:
-    database.execute(
-        """
+    statement = """
         INSERT INTO kfm.comparisons
             (dataset, key, candidate_version, candidate_digest, content_hash, good, report, run_id)
         VALUES (%(dataset)s, %(key)s, %(candidate_version)s, %(candidate_digest)s, %(content_hash)s, %(good)s,
@@ -31,9 +30,8 @@ def record_comparison(database: Database, comparison: KeyComparison) -> None:
         ON CONFLICT (key, candidate_digest, content_hash) DO UPDATE
         SET good = excluded.good, report = excluded.report, run_id = excluded.run_id, at = clock_timestamp()
         WHERE NOT comparisons.good
-        """,
-        {**asdict(comparison), "report": jsonb(dict(comparison.report))},
-    )
+    """
+    database.execute(statement, {**asdict(comparison), "report": jsonb(dict(comparison.report))})
 
 
 def find_comparison(database: Database, key: str, candidate_digest: str, content_hash: str) -> KeyComparison | None:
@@ -47,16 +45,14 @@ def find_comparison(database: Database, key: str, candidate_digest: str, content
 
 def comparisons_with_current(database: Database, dataset: str, candidate_digest: str) -> list[KeyComparison]:
     """Returns comparisons with the current revisions, ordered by key. Those with earlier revisions no longer count."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT c.* FROM kfm.comparisons c
         WHERE c.dataset = %(dataset)s AND c.candidate_digest = %(candidate_digest)s
           AND c.content_hash = (
               SELECT r.content_hash FROM kfm.revisions r WHERE r.key = c.key ORDER BY r.revision DESC LIMIT 1)
         ORDER BY c.key
-        """,
-        {"dataset": dataset, "candidate_digest": candidate_digest},
-    )
+    """
+    rows = database.fetch(query, {"dataset": dataset, "candidate_digest": candidate_digest})
     return [_comparison_from_row(row) for row in rows]
 
 
@@ -65,24 +61,18 @@ def _comparison_from_row(row: Mapping[str, Any]) -> KeyComparison:
 
 
 def record_promotion(database: Database, report: Mapping[str, Any], actor: str, reason: str) -> None:
-    decision = {"to_version": report["candidate_version"], "actor": actor, "reason": reason}
-    database.execute(
-        """
-        INSERT INTO kfm.promotions (dataset, from_version, to_version, candidate_digest, actor, reason, report)
-        VALUES (%(dataset)s, %(from_version)s, %(to_version)s, %(candidate_digest)s, %(actor)s, %(reason)s, %(report)s)
-        """,
-        {**report, **decision, "report": jsonb(dict(report))},
-    )
+    about = {name: report[name] for name in ("dataset", "from_version", "candidate_digest")}
+    decision = {"to_version": report["candidate_version"], "actor": actor, "reason": reason, "report": report}
+    with database.transaction() as connection:
+        insert_rows(connection, "promotions", [about | decision])
 
 
 def count_unsettled_keys(database: Database, dataset: str, transform_version: str) -> int:
     """Counts the keys of this version that are due, in a run or awaiting review."""
-    [row] = database.fetch(
-        """
+    query = """
         SELECT count(*) AS keys FROM kfm.keys
         WHERE dataset = %(dataset)s AND split_part(key, ':', 5) = %(version)s
           AND (due_at IS NOT NULL OR owner IS NOT NULL OR awaiting IS NOT NULL)
-        """,
-        {"dataset": dataset, "version": transform_version},
-    )
+    """
+    [row] = database.fetch(query, {"dataset": dataset, "version": transform_version})
     return int(row["keys"])

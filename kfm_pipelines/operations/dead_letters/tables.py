@@ -7,7 +7,7 @@ from typing import Any
 
 from kfm_pipelines.errors import LetterUnknown
 from kfm_pipelines.state import dead_letters
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, pairs
 
 TRIAGE_CLASSES = (
     "schema", "quality", "integrity", "permission", "missing-object", "care", "late", "exhausted", "transient",
@@ -92,25 +92,19 @@ def filter_parameters(letter_filter: LetterFilter) -> dict[str, object]:
 
 
 def find_letters(database: Database, letter_filter: LetterFilter, limit: int) -> list[Letter]:
-    rows = database.fetch(
-        f"SELECT {WITHOUT_BODY} FROM kfm.dead_letters l WHERE {CONDITIONS} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
-        {**filter_parameters(letter_filter), "limit": limit},
-    )
+    query = f"SELECT {WITHOUT_BODY} FROM kfm.dead_letters l WHERE {CONDITIONS} ORDER BY id LIMIT %(limit)s"  # noqa: S608 - a constant
+    rows = database.fetch(query, {**filter_parameters(letter_filter), "limit": limit})
     return [letter_from_row(row) for row in rows]
 
 
 def count_letters(database: Database, letter_filter: LetterFilter) -> dict[str, int]:
-    rows = database.fetch(
-        f"SELECT triage, count(*) AS n FROM kfm.dead_letters WHERE {CONDITIONS} GROUP BY triage ORDER BY triage",  # noqa: S608 - a constant
-        filter_parameters(letter_filter),
-    )
-    return {row["triage"]: row["n"] for row in rows}
+    query = f"SELECT triage, count(*) AS n FROM kfm.dead_letters WHERE {CONDITIONS} GROUP BY triage ORDER BY triage"  # noqa: S608 - a constant
+    return pairs(database.fetch(query, filter_parameters(letter_filter)))
 
 
 def read_letter(database: Database, letter: int) -> Letter:
-    rows = database.fetch(
-        "SELECT *, octet_length(body) AS size FROM kfm.dead_letters WHERE id = %(letter)s", {"letter": letter}
-    )
+    query = "SELECT *, octet_length(body) AS size FROM kfm.dead_letters WHERE id = %(letter)s"
+    rows = database.fetch(query, {"letter": letter})
     if not rows:
         raise _unknown_letter(letter)
     return letter_from_row(rows[0])
@@ -126,23 +120,20 @@ def check_open(database: Database, ids: Sequence[int]) -> None:
 
 
 def history_of(database: Database, letter: int) -> list[dict[str, Any]]:
-    return database.fetch(
-        "SELECT at, what, detail FROM kfm.letter_moves WHERE letter = %(letter)s ORDER BY id", {"letter": letter}
-    )
+    query = "SELECT at, what, detail FROM kfm.letter_moves WHERE letter = %(letter)s ORDER BY id"
+    return database.fetch(query, {"letter": letter})
 
 
 def quarantine(database: Database, letter_filter: LetterFilter, reason: str, limit: int) -> list[Letter]:
     """Sets letters aside for good, out of reach of redrives. Their payload is kept."""
     with database.transaction() as connection:
-        rows = connection.execute(
-            f"""
+        statement = f"""
             UPDATE kfm.dead_letters SET state = 'quarantined', changed_at = clock_timestamp(), filed_at = NULL
             WHERE id IN (SELECT id FROM kfm.dead_letters WHERE {CONDITIONS} AND {IDLE_CONDITION}
                          ORDER BY id LIMIT %(limit)s FOR UPDATE)
             RETURNING *, octet_length(body) AS size
-            """.encode(),  # noqa: S608 - a constant
-            {**filter_parameters(letter_filter), "limit": limit},
-        ).fetchall()
+        """.encode()  # noqa: S608 - a constant
+        rows = connection.execute(statement, {**filter_parameters(letter_filter), "limit": limit}).fetchall()
         dead_letters.record_move(connection, [row["id"] for row in rows], "quarantined", {"reason": reason})
     return sorted((letter_from_row(row) for row in rows), key=lambda letter: letter.id)
 
@@ -153,30 +144,24 @@ def letter_from_row(row: Mapping[str, Any]) -> Letter:
 
 def find_to_export(database: Database, condition: str, limit: int) -> list[Letter]:
     """Returns letters with their messages; the condition is UNFILED or UNFORWARDED."""
-    rows = database.fetch(
-        f"SELECT *, octet_length(body) AS size FROM kfm.dead_letters WHERE {condition} ORDER BY id LIMIT %(limit)s",  # noqa: S608 - a constant
-        {"limit": limit},
-    )
+    query = f"SELECT *, octet_length(body) AS size FROM kfm.dead_letters WHERE {condition} ORDER BY id LIMIT %(limit)s"  # noqa: S608 - a constant
+    rows = database.fetch(query, {"limit": limit})
     return [letter_from_row(row) for row in rows]
 
 
 def mark_filed(database: Database, letter: Letter) -> None:
     """Marks the record as written unless the letter has changed since."""
-    database.execute(
-        "UPDATE kfm.dead_letters SET filed_at = clock_timestamp() WHERE id = %(id)s AND changed_at = %(seen)s",
-        {"id": letter.id, "seen": letter.changed_at},
-    )
+    statement = "UPDATE kfm.dead_letters SET filed_at = clock_timestamp() WHERE id = %(id)s AND changed_at = %(seen)s"
+    database.execute(statement, {"id": letter.id, "seen": letter.changed_at})
 
 
 def mark_forwarded(database: Database, letter: Letter) -> None:
-    database.execute(
-        "UPDATE kfm.dead_letters SET forwarded_at = clock_timestamp() WHERE id = %(id)s", {"id": letter.id}
-    )
+    statement = "UPDATE kfm.dead_letters SET forwarded_at = clock_timestamp() WHERE id = %(id)s"
+    database.execute(statement, {"id": letter.id})
 
 
 def states_of(database: Database, ids: Sequence[int]) -> dict[int, str]:
-    rows = database.fetch("SELECT id, state FROM kfm.dead_letters WHERE id = ANY(%(ids)s)", {"ids": list(ids)})
-    return {row["id"]: row["state"] for row in rows}
+    return pairs(database.fetch("SELECT id, state FROM kfm.dead_letters WHERE id = ANY(%(ids)s)", {"ids": list(ids)}))
 
 
 def _unknown_letter(letter: int) -> LetterUnknown:

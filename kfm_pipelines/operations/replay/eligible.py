@@ -6,7 +6,7 @@ from datetime import datetime
 
 from kfm_pipelines.energy.meter import Usage
 from kfm_pipelines.events import CanonicalKey
-from kfm_pipelines.state.database import Connection, Database
+from kfm_pipelines.state.database import Connection, Database, columns
 from kfm_pipelines.state.revisions import Revision
 
 
@@ -50,8 +50,7 @@ class AverageUsage:
 
 def known_keys(database: Database, dataset: str, start: datetime, end: datetime) -> list[KnownKey]:
     """Returns the keys whose window begins in [start, end), oldest first."""
-    rows = database.fetch(
-        """
+    query = """
         WITH chosen AS (
             SELECT key, window_start, window_end, inputs_from FROM kfm.keys
             WHERE dataset = %(dataset)s AND window_start >= %(start)s AND window_start < %(end)s
@@ -74,61 +73,48 @@ def known_keys(database: Database, dataset: str, start: datetime, end: datetime)
              LEFT JOIN received t ON t.key = c.key
              LEFT JOIN kfm.wal w ON w.key = p.key AND w.txn = p.txn AND w.step = 'compute'
         ORDER BY c.window_start, c.key
-        """,
-        {"dataset": dataset, "start": start, "end": end},
-    )
+    """
+    rows = database.fetch(query, {"dataset": dataset, "start": start, "end": end})
     return [KnownKey(**{**row, "partitions": tuple(row["partitions"] or ())}) for row in rows]
 
 
 def read_declaration_digest(database: Database, revision: Revision) -> str | None:
     """Returns the digest of the declaration that produced a revision, or None where it was not kept."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT detail #>> '{frozen,declaration}' AS digest FROM kfm.wal
         WHERE key = %(key)s AND txn = %(txn)s AND step = 'compute'
-        """,
-        {"key": revision.key, "txn": revision.txn},
-    )
+    """
+    rows = database.fetch(query, {"key": revision.key, "txn": revision.txn})
     return rows[0]["digest"] if rows else None
 
 
 def create_keys(database: Database, dataset: str, new_keys: Sequence[NewKey]) -> int:
     """Creates keys that are not due, skipping those that exist; returns how many are new."""
     ordered = sorted(new_keys, key=lambda one: one.key)
-    return database.execute(
-        """
+    statement = """
         INSERT INTO kfm.keys (key, dataset, window_start, window_end, priority)
         SELECT key, %(dataset)s, window_start, window_end, 0
-        FROM unnest(%(keys)b::text[], %(starts)b::timestamptz[], %(ends)b::timestamptz[])
+        FROM unnest(%(key)b::text[], %(window_start)b::timestamptz[], %(window_end)b::timestamptz[])
              AS n (key, window_start, window_end)
         ON CONFLICT DO NOTHING
-        """,
-        {
-            "dataset": dataset,
-            "keys": [one.key for one in ordered],
-            "starts": [one.window_start for one in ordered],
-            "ends": [one.window_end for one in ordered],
-        },
-    )
+    """
+    return database.execute(statement, {"dataset": dataset, **columns(ordered, "key", "window_start", "window_end")})
 
 
 def inherit_inputs(connection: Connection, replay: str, keys: Sequence[str]) -> None:
     """Points unpublished keys at the inputs of their sources. A published key keeps its own."""
-    connection.execute(
-        """
+    statement = """
         UPDATE kfm.keys k SET inputs_from = coalesce(s.inputs_from, s.key)
         FROM kfm.replay_keys r JOIN kfm.keys s ON s.key = r.source
         WHERE r.replay = %(replay)s AND r.key = ANY(%(keys)s) AND k.key = r.key
           AND k.inputs_from IS DISTINCT FROM coalesce(s.inputs_from, s.key)
           AND NOT EXISTS (SELECT FROM kfm.revisions v WHERE v.key = k.key)
-        """,
-        {"replay": replay, "keys": list(keys)},
-    )
+    """
+    connection.execute(statement, {"replay": replay, "keys": list(keys)})
 
 
 def read_average_usage(database: Database, dataset: str) -> AverageUsage:
-    [row] = database.fetch(
-        """
+    query = """
         WITH latest AS (
             SELECT r.key, r.txn, r.bytes FROM kfm.revisions r JOIN kfm.keys k ON k.key = r.key
             WHERE k.dataset = %(dataset)s ORDER BY k.window_start DESC LIMIT 200
@@ -147,8 +133,7 @@ def read_average_usage(database: Database, dataset: str) -> AverageUsage:
                (SELECT sum(seconds) / nullif(sum(keys), 0) FROM runs) AS wall_seconds,
                (SELECT avg(bytes)::float FROM latest) AS bytes
         FROM used
-        """,
-        {"dataset": dataset},
-    )
+    """
+    [row] = database.fetch(query, {"dataset": dataset})
     usage = Usage(row["held"] or 0.0, row["cpu"], row["memory"], network_bytes=row["network"])
     return AverageUsage(row["keys"], usage, row["wall_seconds"], row["bytes"])

@@ -33,10 +33,8 @@ class CanaryResult:
 
 def run_canary(services: Services, replay: Replay) -> list[CanaryResult]:
     """Tries as many keys as the terms ask for, or as many as have objects, and stores each result with its key."""
-    services.database.execute(
-        "UPDATE kfm.replay_keys SET canary = false, comparison = NULL WHERE replay = %(replay)s AND canary",
-        {"replay": replay.id},
-    )
+    statement = "UPDATE kfm.replay_keys SET canary = false, comparison = NULL WHERE replay = %(replay)s AND canary"
+    services.database.execute(statement, {"replay": replay.id})
     return list(islice(_canary_results(services, replay), replay.terms.canary))
 
 
@@ -58,8 +56,7 @@ def _canary_results(services: Services, replay: Replay) -> Iterator[CanaryResult
 
 def _list_canary_keys(database: Database, replay: str, number: int) -> list[KeyState]:
     """Returns keys that have an object: published ones first, spread over the plan."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT parted.* FROM (
             SELECT every.*, ntile(%(number)s) OVER (PARTITION BY published ORDER BY place) AS part
             FROM (SELECT w.*, EXISTS (SELECT FROM kfm.revisions v WHERE v.key = coalesce(w.source, w.key)) AS published
@@ -70,20 +67,17 @@ def _list_canary_keys(database: Database, replay: str, number: int) -> list[KeyS
                                   AND l.state IS DISTINCT FROM 'held')) AS every
         ) AS parted
         ORDER BY published DESC, row_number() OVER (PARTITION BY published, part ORDER BY place), place
-        """,
-        {"replay": replay, "number": number},
-    )
+    """
+    rows = database.fetch(query, {"replay": replay, "number": number})
     return [KeyState(**{name: row[name] for name in KeyState.__dataclass_fields__}) for row in rows]
 
 
 def record_canary(database: Database, replay: str, key: str, comparison: Mapping[str, object]) -> None:
-    database.execute(
-        """
+    statement = """
         UPDATE kfm.replay_keys SET canary = true, comparison = %(comparison)s
         WHERE replay = %(replay)s AND key = %(key)s
-        """,
-        {"replay": replay, "key": key, "comparison": jsonb(dict(comparison))},
-    )
+    """
+    database.execute(statement, {"replay": replay, "key": key, "comparison": jsonb(dict(comparison))})
 
 
 class _ReplayCanary:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from kfm_pipelines.operations.replay.eligible import inherit_inputs
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, pairs
 from kfm_pipelines.state.replays import record_move
 
 # The last entry of each transaction begun for a replay, one per key: an outcome first, then the latest transaction.
@@ -46,51 +46,41 @@ class ReplayBatch:
 
 
 def keys_of(database: Database, replay: str, *, states: Sequence[str] | None = None) -> list[KeyState]:
-    rows = database.fetch(
-        """
+    query = """
         SELECT key, source, canary, state, why, batch, attempts, outcome, comparison, telemetry
         FROM kfm.replay_keys WHERE replay = %(replay)s AND (%(states)s::text[] IS NULL OR state = ANY(%(states)s))
         ORDER BY place
-        """,
-        {"replay": replay, "states": None if states is None else list(states)},
-    )
+    """
+    rows = database.fetch(query, {"replay": replay, "states": None if states is None else list(states)})
     return [KeyState(**row) for row in rows]
 
 
 def count_states(database: Database, replay: str) -> dict[str, int]:
-    rows = database.fetch(
-        "SELECT state, count(*) AS n FROM kfm.replay_keys WHERE replay = %(replay)s GROUP BY state", {"replay": replay}
-    )
-    return {row["state"]: row["n"] for row in rows}
+    query = "SELECT state, count(*) AS n FROM kfm.replay_keys WHERE replay = %(replay)s GROUP BY state"
+    return pairs(database.fetch(query, {"replay": replay}))
 
 
 def count_outcomes(database: Database, replay: str) -> dict[str, int]:
-    rows = database.fetch(
-        """
+    query = """
         SELECT outcome, count(*) AS n FROM kfm.replay_keys WHERE replay = %(replay)s AND outcome IS NOT NULL
         GROUP BY outcome ORDER BY outcome
-        """,
-        {"replay": replay},
-    )
-    return {row["outcome"]: row["n"] for row in rows}
+    """
+    return pairs(database.fetch(query, {"replay": replay}))
 
 
 def count_without_data(database: Database, replay: str) -> int:
     """Counts the keys that are done but have no object that counts and nothing published."""
-    [row] = database.fetch(
-        """
+    query = """
         SELECT count(*) AS n FROM kfm.replay_keys r WHERE replay = %(replay)s AND outcome = 'SKIPPED'
           AND NOT EXISTS (SELECT FROM kfm.revisions v WHERE v.key = r.key)
-        """,
-        {"replay": replay},
-    )
+    """
+    [row] = database.fetch(query, {"replay": replay})
     return int(row["n"])
 
 
 def settle_keys(database: Database, replay: str) -> int:
     """Returns how many keys changed. One that awaits review is done: the replay can do no more for it."""
-    return database.execute(
-        f"""
+    statement = f"""
         WITH last AS ({LAST_WAL_ENTRIES})
         UPDATE kfm.replay_keys r SET state = 'done', changed_at = clock_timestamp(),
             outcome = coalesce(last.outcome, 'AWAITING_REVIEW'),
@@ -99,48 +89,42 @@ def settle_keys(database: Database, replay: str) -> int:
         WHERE r.replay = %(replay)s AND r.key = last.key AND r.state IN ('asked', 'waiting') AND r.batch IS NOT NULL
           AND (last.outcome IN ('APPLIED', 'SKIPPED')
                OR (last.outcome IS NULL AND k.awaiting IS NOT NULL AND k.owner IS NULL))
-        """,  # noqa: S608 - a constant
-        {"replay": replay},
-    )
+    """  # noqa: S608 - a constant
+    return database.execute(statement, {"replay": replay})
 
 
 def read_failure_reasons(database: Database, replay: str) -> dict[str, str]:
-    rows = database.fetch(
-        """
+    query = """
         SELECT DISTINCT ON (b.key) b.key, f.detail ->> 'reason' AS reason
         FROM kfm.wal b JOIN kfm.wal f ON f.key = b.key AND f.txn = b.txn AND f.step = 'fail'
         WHERE b.step = 'begin' AND b.detail ? 'replay' AND b.detail ->> 'replay' = %(replay)s
           AND NOT f.detail ? 'spared'
         ORDER BY b.key, f.id DESC
-        """,
-        {"replay": replay},
-    )
-    return {row["key"]: row["reason"] for row in rows}
+    """
+    return pairs(database.fetch(query, {"replay": replay}))
 
 
 def record_telemetry(database: Database, replay: str, records: Mapping[str, Mapping[str, object]]) -> None:
-    database.execute(
-        """
+    statement = """
         UPDATE kfm.replay_keys r SET telemetry = t.record::jsonb
         FROM unnest(%(keys)s::text[], %(records)s::text[]) AS t (key, record)
         WHERE r.replay = %(replay)s AND r.key = t.key
-        """,
-        {"replay": replay, "keys": list(records), "records": [json.dumps(one) for one in records.values()]},
-    )
+    """
+    parameters = {"replay": replay, "keys": list(records), "records": [json.dumps(one) for one in records.values()]}
+    database.execute(statement, parameters)
 
 
 def quarantine(database: Database, replay: str, reasons: Mapping[str, str], actor: str) -> None:
     with database.transaction() as connection:
-        moved = connection.execute(
-            """
+        statement = """
             UPDATE kfm.replay_keys r SET state = 'quarantined', outcome = 'FAILED', changed_at = clock_timestamp(),
                 why = q.why
             FROM unnest(%(keys)s::text[], %(why)s::text[]) AS q (key, why)
             WHERE r.replay = %(replay)s AND r.key = q.key AND r.state = 'waiting'
             RETURNING r.key, r.why, r.attempts
-            """,
-            {"replay": replay, "keys": list(reasons), "why": list(reasons.values())},
-        ).fetchall()
+        """
+        parameters = {"replay": replay, "keys": list(reasons), "why": list(reasons.values())}
+        moved = connection.execute(statement, parameters).fetchall()
         for row in moved:
             detail = {"key": row["key"], "attempts": row["attempts"], "reason": row["why"]}
             record_move(connection, replay, "key-quarantined", actor, detail)
@@ -148,37 +132,31 @@ def quarantine(database: Database, replay: str, reasons: Mapping[str, str], acto
 
 def find_open_batch(database: Database, replay: str) -> ReplayBatch | None:
     """Returns the batch that has not ended, with its keys that have no outcome yet."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT b.replay, b.batch, b.backfill,
                ARRAY(SELECT key FROM kfm.replay_keys k WHERE k.replay = b.replay AND k.batch = b.batch
                      AND k.state = 'asked' ORDER BY place) AS keys
         FROM kfm.replay_batches b WHERE replay = %(replay)s AND ended_at IS NULL ORDER BY batch LIMIT 1
-        """,
-        {"replay": replay},
-    )
+    """
+    rows = database.fetch(query, {"replay": replay})
     return ReplayBatch(**{**rows[0], "keys": tuple(rows[0]["keys"])}) if rows else None
 
 
 def batches_of(database: Database, replay: str) -> list[dict[str, Any]]:
-    return database.fetch(
-        """
+    query = """
         SELECT batch, backfill, keys, asked_at, ended_at FROM kfm.replay_batches
         WHERE replay = %(replay)s ORDER BY batch
-        """,
-        {"replay": replay},
-    )
+    """
+    return database.fetch(query, {"replay": replay})
 
 
 def seconds_since_batch(database: Database, replay: str, now: datetime | None = None) -> tuple[int, float] | None:
     """Returns the size of the last batch and its age, by the database's clock unless `now` is given."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT keys, extract(epoch FROM coalesce(%(now)s::timestamptz, clock_timestamp()) - asked_at)::float AS seconds
         FROM kfm.replay_batches WHERE replay = %(replay)s ORDER BY batch DESC LIMIT 1
-        """,
-        {"replay": replay, "now": now},
-    )
+    """
+    rows = database.fetch(query, {"replay": replay, "now": now})
     return (rows[0]["keys"], rows[0]["seconds"]) if rows else None
 
 
@@ -189,37 +167,31 @@ def create_batch(database: Database, replay: str, limit: int, actor: str) -> Rep
             "SELECT FROM kfm.replays WHERE id = %(replay)s AND state = 'running' FOR UPDATE", {"replay": replay}
         ).fetchall():
             return None
-        rows = connection.execute(
-            """
+        query = """
             SELECT r.key FROM kfm.replay_keys r JOIN kfm.keys k ON k.key = r.key
             WHERE r.replay = %(replay)s AND r.state = 'waiting'
               AND (k.owner IS NULL OR k.lease_until < clock_timestamp())
               AND r.attempts = (SELECT min(attempts) FROM kfm.replay_keys w
                                 WHERE w.replay = %(replay)s AND w.state = 'waiting')
             ORDER BY r.place LIMIT %(limit)s FOR NO KEY UPDATE OF r
-            """,
-            {"replay": replay, "limit": limit},
-        ).fetchall()
+        """
+        rows = connection.execute(query, {"replay": replay, "limit": limit}).fetchall()
         if not rows:
             return None
         keys = [row["key"] for row in rows]
         inherit_inputs(connection, replay, keys)
-        [row] = connection.execute(
-            """
+        statement = """
             INSERT INTO kfm.replay_batches (replay, batch, backfill, keys)
             SELECT %(replay)s, n, %(replay)s || '-' || n, %(keys)s
             FROM (SELECT coalesce(max(batch), 0) + 1 AS n FROM kfm.replay_batches WHERE replay = %(replay)s) AS next
             RETURNING batch, backfill
-            """,
-            {"replay": replay, "keys": len(keys)},
-        ).fetchall()
-        connection.execute(
-            """
+        """
+        [row] = connection.execute(statement, {"replay": replay, "keys": len(keys)}).fetchall()
+        statement = """
             UPDATE kfm.replay_keys SET state = 'asked', batch = %(batch)s, changed_at = clock_timestamp()
             WHERE replay = %(replay)s AND key = ANY(%(keys)s)
-            """,
-            {"replay": replay, "batch": row["batch"], "keys": keys},
-        )
+        """
+        connection.execute(statement, {"replay": replay, "batch": row["batch"], "keys": keys})
         record_move(connection, replay, "batch-asked", actor, {**row, "keys": len(keys)})
     return ReplayBatch(replay, row["batch"], row["backfill"], tuple(keys))
 
@@ -230,17 +202,14 @@ def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool) 
     cause lies outside the keys."""
     parameters = {"replay": batch.replay, "batch": batch.batch, "blameless": ignore_failures}
     with database.transaction() as connection:
-        ended = connection.execute(
-            """
+        statement = """
             UPDATE kfm.replay_batches SET ended_at = clock_timestamp()
             WHERE replay = %(replay)s AND batch = %(batch)s AND ended_at IS NULL
-            """,
-            parameters,
-        ).rowcount
+        """
+        ended = connection.execute(statement, parameters).rowcount
         if not ended:
             return
-        left_over = connection.execute(
-            f"""
+        statement = f"""
             WITH last AS ({LAST_WAL_ENTRIES}),
             left_over AS (
                 SELECT r.key, last.detail,
@@ -257,25 +226,20 @@ def end_batch(database: Database, batch: ReplayBatch, *, ignore_failures: bool) 
                            ELSE r.why END
             FROM left_over o WHERE r.replay = %(replay)s AND r.key = o.key
             RETURNING o.failed
-            """,  # noqa: S608 - a constant
-            parameters,
-        ).fetchall()
-        settled = connection.execute(
-            "SELECT FROM kfm.replay_keys WHERE replay = %(replay)s AND batch = %(batch)s AND state = 'done' LIMIT 1",
-            parameters,
-        ).rowcount
+        """  # noqa: S608 - a constant
+        left_over = connection.execute(statement, parameters).fetchall()
+        query = "SELECT FROM kfm.replay_keys WHERE replay = %(replay)s AND batch = %(batch)s AND state = 'done' LIMIT 1"
+        settled = connection.execute(query, parameters).rowcount
         if not settled and not any(row["failed"] for row in left_over):
             record_move(connection, batch.replay, "batch-fruitless", "kfm", {"batch": batch.batch})
 
 
 def made_no_progress(database: Database, replay: str, number: int) -> bool:
     """Returns whether the last `number` batches since the start ended without outcome or failure."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT what FROM kfm.replay_moves
         WHERE replay = %(replay)s AND what IN ('started', 'resumed', 'batch-asked', 'batch-fruitless')
         ORDER BY id DESC LIMIT %(number)s
-        """,
-        {"replay": replay, "number": 2 * number},
-    )
+    """
+    rows = database.fetch(query, {"replay": replay, "number": 2 * number})
     return [row["what"] for row in rows] == ["batch-fruitless", "batch-asked"] * number

@@ -14,9 +14,8 @@ def scan_lock(database: Database, kind: ScanKind, dataset: str) -> Iterator[date
     """Yields None when another runs. The lock is the connection's: an idle transaction would be ended."""
     parameters = {"lock": f"kfm scan {kind} {dataset}"}
     with database.transaction() as connection:
-        [row] = connection.execute(
-            "SELECT pg_try_advisory_lock(hashtextextended(%(lock)s, 0)) AS ours, clock_timestamp() AS now", parameters
-        ).fetchall()
+        query = "SELECT pg_try_advisory_lock(hashtextextended(%(lock)s, 0)) AS ours, clock_timestamp() AS now"
+        [row] = connection.execute(query, parameters).fetchall()
         connection.commit()
         try:
             yield row["now"] if row["ours"] else None
@@ -27,8 +26,7 @@ def scan_lock(database: Database, kind: ScanKind, dataset: str) -> Iterator[date
 
 def select_due_keys(database: Database, dataset: str, *, full: bool, limit: int) -> tuple[list[str], int]:
     """Returns due keys, then the longest unscanned, because bytes can change; and how many more are due."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT key, count(*) FILTER (WHERE due) OVER () AS due
         FROM (
             SELECT k.key, s.at, r.applied_at,
@@ -41,27 +39,23 @@ def select_due_keys(database: Database, dataset: str, *, full: bool, limit: int)
             WHERE k.dataset = %(dataset)s
         ) AS published
         ORDER BY published.due DESC, at NULLS FIRST, applied_at, key LIMIT %(limit)s
-        """,
-        {"dataset": dataset, "full": full, "limit": limit},
-    )
+    """
+    rows = database.fetch(query, {"dataset": dataset, "full": full, "limit": limit})
     return [row["key"] for row in rows], max(rows[0]["due"] - len(rows), 0) if rows else 0
 
 
 def record_scanned_key(connection: Connection, key: str, revision: int, errors: int, findings_digest: str) -> bool:
     """Returns False when the last scan of this revision had the same findings."""
     parameters = {"key": key, "revision": revision, "errors": errors, "found": findings_digest}
-    before = connection.execute(
-        "SELECT FROM kfm.scanned WHERE key = %(key)s AND revision = %(revision)s AND found = %(found)s", parameters
-    ).fetchone()
-    connection.execute(
-        """
+    query = "SELECT FROM kfm.scanned WHERE key = %(key)s AND revision = %(revision)s AND found = %(found)s"
+    before = connection.execute(query, parameters).fetchone()
+    statement = """
         INSERT INTO kfm.scanned (key, revision, errors, found)
         VALUES (%(key)s, %(revision)s, %(errors)s, %(found)s)
         ON CONFLICT (key) DO UPDATE
         SET revision = excluded.revision, errors = excluded.errors, found = excluded.found, at = excluded.at
-        """,
-        parameters,
-    )
+    """
+    connection.execute(statement, parameters)
     return before is None
 
 
@@ -70,15 +64,14 @@ def record_scan(
 ) -> None:
     """Records that a scan ended. `detail` holds counts and names, never values of the data."""
     left = {"left": result.keys_left, "left_out": result.keys_left_out}
-    connection.execute(
-        """
+    statement = """
         INSERT INTO kfm.scans (run_id, kind, dataset, started_at, keys, errors, warnings, detail)
         VALUES (%(run_id)s, %(kind)s, %(dataset)s, %(started_at)s, %(keys)s, %(errors)s, %(warnings)s, %(detail)s)
-        """,
-        {
-            **{name: getattr(result, name) for name in ("kind", "dataset", "keys", "errors", "warnings")},
-            "run_id": run_id,
-            "started_at": started_at,
-            "detail": jsonb({**left, **detail}),
-        },
-    )
+    """
+    parameters = {
+        **{name: getattr(result, name) for name in ("kind", "dataset", "keys", "errors", "warnings")},
+        "run_id": run_id,
+        "started_at": started_at,
+        "detail": jsonb({**left, **detail}),
+    }
+    connection.execute(statement, parameters)

@@ -5,7 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.status import tables
-from kfm_pipelines.operations.status.objectives import lag_target, load_objectives
+from kfm_pipelines.operations.status.objectives import (
+    burn_rate,
+    format_prometheus_duration,
+    lag_target,
+    load_objectives,
+)
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines.telemetry.metrics.instruments import Instruments
@@ -77,10 +82,10 @@ def _emit_database_gauges(services: Services, metrics: Instruments) -> None:
         metrics.set("latency_quantile_seconds", seconds, quantile=label)
     objectives = load_objectives(services.settings.resources)
     for window in objectives.windows:
-        settled = tables.count_settled(database, window.length, objectives.latency_seconds)
+        settled = tables.count_settled(database, window, objectives.latency.total_seconds())
         for slo, bad, total in (("success", settled.failed, settled.keys), ("latency", settled.slow, settled.events)):
-            rate = objectives.objectives[slo].burn_rate(bad, total)
-            metrics.set("error_budget_burn_rate", rate, slo=slo, window=window.label)
+            rate = burn_rate(getattr(objectives.objectives, slo), bad, total)
+            metrics.set("error_budget_burn_rate", rate, slo=slo, window=format_prometheus_duration(window))
     metrics.set("telemetry_timestamp_seconds", now.timestamp())
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from kfm_pipelines.catalog.collections import tables as collections
 from kfm_pipelines.catalog.documents import sha256
 from kfm_pipelines.catalog.facts import MANIFEST, SBOM, DocumentFacts
 from kfm_pipelines.catalog.stac.item import RECORDS, history_document, revision_document, superseded_document
@@ -27,8 +28,10 @@ from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, SignatureRefuse
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.stage import Release, StagedFiles
 from kfm_pipelines.stages.publish.tables import Publication
+from kfm_pipelines.state import wal
 from kfm_pipelines.state.key_facts import KeyFacts
 from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout, Store, WorkStore
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH, STAGED_DATA, STAGED_ITEM, Swap
 
@@ -139,7 +142,7 @@ def write_current_if_missing(
     store, layout, key, now = services.store, Layout(dataset.pipeline), one.key, one.facts.current
     if now is None or now.revision >= one.release.revision:
         return
-    current = publication.current_release(key, now.txn)
+    current = wal.entry_of(publication.connection, key, now.txn, Step.PUBLISH)
     if current is None or store.exists(layout.revision(key, now.revision)):
         return
     old = Release.from_values(current.detail)
@@ -173,8 +176,11 @@ def _withdraw(store: Store, layout: Layout, key: str, publication: Publication, 
     have been stopped anywhere, so its work is repeated until the log records it."""
     if not withdrawn:
         return
-    publication.hold_snapshots()
-    traces = publication.traces_of(key, withdrawn)
+    connection, dataset = publication.connection, publication.dataset
+    # Waits for anyone writing the snapshot or the graph; later writers see what is committed here.
+    collections.lock_snapshot(connection, dataset)
+    collections.lock_graph(connection)
+    traces = collections.find_withdrawn_artifacts(connection, key, withdrawn)
     there = [path for one in traces.revisions if store.exists(path := layout.revision(key, one))]
     if there or traces.are_current:
         for path in (layout.snapshot(), PROVENANCE_GRAPH):
@@ -187,9 +193,9 @@ def _withdraw(store: Store, layout: Layout, key: str, publication: Publication, 
     for path in there:
         store.discard(path)
     if not store.exists(layout.snapshot()):
-        publication.forget_snapshot()
+        collections.delete_mark(connection, dataset, collections.ITEMS_SNAPSHOT)
     if not store.exists(PROVENANCE_GRAPH):
-        publication.forget_graph()
+        collections.delete_graph_marks(connection)
 
 
 def _document(

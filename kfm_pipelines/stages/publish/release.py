@@ -10,6 +10,7 @@ from uuid import uuid4
 from kfm_pipelines.care.governance import Governance, KeyRules, governance_of
 from kfm_pipelines.care.review.decide import is_approved
 from kfm_pipelines.care.secrets import keyed_digest
+from kfm_pipelines.catalog.collections.tables import find_withdrawn_contents
 from kfm_pipelines.catalog.facts import ATTESTATION, MANIFEST, InputFacts, ReleaseFacts
 from kfm_pipelines.catalog.trust.environment import environment_facts, sbom, storage_facts
 from kfm_pipelines.catalog.trust.signer import signer_of
@@ -103,7 +104,8 @@ def complete(services: Services, dataset: Dataset, releases: Sequence[IntendedRe
         if len(releases) == 1:
             return {releases[0].key: error}
         for number, one in enumerate(releases):
-            failures |= complete(services, dataset, [_without_seen_files(services, dataset, one)])
+            left = replace(one, staged=None) if is_visible(services, dataset, one.release) else one
+            failures |= complete(services, dataset, [left])
             if isinstance(failures.get(one.key), ServiceUnavailable):  # for the others too
                 return failures | dict.fromkeys((other.key for other in releases[number:]), failures[one.key])
     return failures
@@ -189,10 +191,6 @@ def _refuse_unless_allowed(governance: Governance, facts: KeyFacts, release: Rel
         raise ReviewRefused(f"{key}: nobody with authority has approved this release")
 
 
-def _without_seen_files(services: Services, dataset: Dataset, one: IntendedRelease) -> IntendedRelease:
-    return replace(one, staged=None) if is_visible(services, dataset, one.release) else one
-
-
 def _complete_together(services: Services, dataset: Dataset, releases: Sequence[IntendedRelease]) -> KeyFailures:
     """Uploads before it locks: others may need the keys meanwhile, and uploads may take minutes."""
     store, layout = services.store, Layout(dataset.pipeline)
@@ -226,7 +224,7 @@ def _write_histories(
 ) -> tuple[dict[str, list[int]], KeyFailures]:
     """Returns the missing earlier revisions of each key, and the failures."""
     layout = Layout(dataset.pipeline)
-    withdrawn = publication.withdrawn_contents({one.key: one.release.content_hash for one in releases})
+    withdrawn = find_withdrawn_contents(publication.connection, {one.key: one.release.content_hash for one in releases})
     published = publication.intended_at({one.key: (one.release.revision, one.txn) for one in releases})
     files: dict[str, bytes] = {}
     owners: dict[str, str] = {}

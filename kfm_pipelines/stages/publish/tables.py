@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
-from kfm_pipelines.catalog.collections import tables as collection_tables
 from kfm_pipelines.catalog.collections.pages import mark_pages_stale
-from kfm_pipelines.catalog.collections.tables import WithdrawnArtifacts
 from kfm_pipelines.errors import DatasetKilled, Fenced, KfmError
 from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.state import kill_switch, wal
@@ -26,7 +24,7 @@ from kfm_pipelines.state.revisions import (
     record_revisions,
 )
 from kfm_pipelines.state.transactions import settle
-from kfm_pipelines.state.wal import Entry, Step, Transition
+from kfm_pipelines.state.wal import Step, Transition
 
 _COLLECTION_LOCK = {"seat": "kfm collecting"}
 # Publications queue up behind a waiting collector, so it does not wait for long.
@@ -45,24 +43,24 @@ class CommittedRelease:
     note: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class Publication:
     """Keys of one dataset locked for their pointer swaps; no other worker can claim them before the transaction ends.
     `refused` are those that others have taken over, with the reason."""
 
-    def __init__(self, connection: Connection, dataset: str, refused: Mapping[str, KfmError]) -> None:
-        self._connection = connection
-        self._dataset = dataset
-        self.refused = refused
+    connection: Connection
+    dataset: str
+    refused: Mapping[str, KfmError]
 
     def refuse_if_killed(self) -> None:
         """Call right before the swap. An answer also proves that the locks are still held."""
-        kill_switch.refuse_if_killed(self._connection, self._dataset)
+        kill_switch.refuse_if_killed(self.connection, self.dataset)
 
     def commit(self, published: Sequence[CommittedRelease]) -> None:
-        connection, revisions = self._connection, [one.revision for one in published]
+        connection, revisions = self.connection, [one.revision for one in published]
         record_revisions(connection, revisions)
-        record_in_ledger(connection, self._dataset, {one.revision: one.records for one in published})
-        record_processed(connection, self._dataset, {one.claim.key: one.inputs for one in published})
+        record_in_ledger(connection, self.dataset, {one.revision: one.records for one in published})
+        record_processed(connection, self.dataset, {one.claim.key: one.inputs for one in published})
         details = {one.claim: {"revision": one.revision.revision} for one in published}
         notes = {one.claim: {"reason": one.note} for one in published if one.note}
         wal.append(
@@ -72,60 +70,35 @@ class Publication:
                 for one in published
             ],
         )
-        mark_pages_stale(connection, self._dataset, [one.claim.key for one in published])
-        mark_collection_changed(connection, self._dataset)
+        mark_pages_stale(connection, self.dataset, [one.claim.key for one in published])
+        mark_collection_changed(connection, self.dataset)
         settle(connection, {claim: {"outcome": "APPLIED", **detail} for claim, detail in details.items()})
 
     def earlier_revisions(self, key: str, revision: int, withdrawn: Sequence[str]) -> list[int]:
         """Returns the revisions before this one that are not withdrawn."""
-        rows = self._connection.execute(
-            """
+        query = """
             SELECT revision FROM kfm.revisions
             WHERE key = %(key)s AND revision < %(revision)s AND NOT content_hash = ANY(%(withdrawn)s) ORDER BY revision
-            """,
-            {"key": key, "revision": revision, "withdrawn": list(withdrawn)},
-        )
+        """
+        rows = self.connection.execute(query, {"key": key, "revision": revision, "withdrawn": list(withdrawn)})
         return [row["revision"] for row in rows]
-
-    def withdrawn_contents(self, contents: Mapping[str, str]) -> dict[str, list[str]]:
-        """Returns what the publication of each content, by key, withdraws."""
-        return collection_tables.find_withdrawn_contents(self._connection, contents)
-
-    def traces_of(self, key: str, contents: Sequence[str]) -> WithdrawnArtifacts:
-        return collection_tables.find_withdrawn_artifacts(self._connection, key, contents)
-
-    def hold_snapshots(self) -> None:
-        """Waits for anyone writing the snapshot or the graph; later writers see what is committed here."""
-        collection_tables.lock_snapshot(self._connection, self._dataset)
-        collection_tables.lock_graph(self._connection)
-
-    def forget_snapshot(self) -> None:
-        collection_tables.delete_mark(self._connection, self._dataset, collection_tables.ITEMS_SNAPSHOT)
-
-    def forget_graph(self) -> None:
-        collection_tables.delete_graph_marks(self._connection)
 
     def intended_at(self, releases: Mapping[str, tuple[int, int]]) -> dict[str, datetime]:
         """Returns when each revision, given with its transaction by key, was first intended to be published; restoring
         it does not change that."""
-        rows = self._connection.execute(
-            """
+        query = """
             SELECT w.key, w.at FROM unnest(%(keys)s::text[], %(revisions)s::integer[], %(txns)s::bigint[])
                  AS asked (key, revision, txn)
             LEFT JOIN kfm.revisions r ON r.key = asked.key AND r.revision = asked.revision
             JOIN kfm.wal w ON w.key = asked.key AND w.step = 'publish' AND w.txn = coalesce(r.txn, asked.txn)
-            """,
-            {
-                "keys": list(releases),
-                "revisions": [revision for revision, _ in releases.values()],
-                "txns": [txn for _, txn in releases.values()],
-            },
-        )
+        """
+        parameters = {
+            "keys": list(releases),
+            "revisions": [revision for revision, _ in releases.values()],
+            "txns": [txn for _, txn in releases.values()],
+        }
+        rows = self.connection.execute(query, parameters)
         return {row["key"]: row["at"] for row in rows}
-
-    def current_release(self, key: str, txn: int) -> Entry | None:
-        """Returns the intent by which a revision was published in this transaction."""
-        return wal.entry_of(self._connection, key, txn, Step.PUBLISH)
 
 
 @contextmanager
@@ -144,10 +117,8 @@ def lock_keys(connection: Connection, dataset: str, claims: Sequence[Claim], *, 
         kill_switch.refuse_if_killed(connection, dataset)
         if not held:
             raise DatasetKilled(f"{dataset} was killed a moment ago")
-    rows = connection.execute(
-        "SELECT key, epoch, dataset FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR UPDATE",
-        {"keys": [claim.key for claim in claims]},
-    )
+    query = "SELECT key, epoch, dataset FROM kfm.keys WHERE key = ANY(%(keys)s) ORDER BY key FOR UPDATE"
+    rows = connection.execute(query, {"keys": [claim.key for claim in claims]})
     found, refused = {row["key"]: row for row in rows}, {}
     for claim in claims:
         row = found.get(claim.key)
@@ -162,8 +133,7 @@ def retained_releases(connection: Connection, *, since: datetime | None = None) 
     """Returns the releases whose objects must be kept: each one that may still be published, is a revision, or was the
     last applied to its key (a restored revision gets new documents), except those whose content was withdrawn with its
     exemption. `since` leaves out what was staged earlier and keeps the query fast however long the log is."""
-    rows = connection.execute(
-        """
+    statement = """
         WITH released AS (
             SELECT w.key, w.txn, w.detail,
                    (SELECT e.outcome FROM kfm.wal e WHERE e.key = w.key AND e.txn = w.txn AND e.outcome IS NOT NULL)
@@ -174,22 +144,20 @@ def retained_releases(connection: Connection, *, since: datetime | None = None) 
             EXISTS (SELECT FROM kfm.revisions r WHERE r.key = s.key AND r.txn = s.txn)
             AND NOT EXISTS (SELECT FROM kfm.audit a WHERE a.key = s.key AND a.action = 'exempted'
                             AND a.digest = s.detail->>'content_hash'))
-        """,
-        {"since": since},
-    )
+    """
+    rows = connection.execute(statement, {"since": since})
     return [Release.from_values(row["detail"]) for row in rows]
 
 
 def open_transactions(connection: Connection) -> set[tuple[str, int]]:
     """Returns key and transaction of everything that has not ended."""
-    rows = connection.execute(
-        """
+    query = """
         SELECT key, epoch AS txn FROM kfm.keys WHERE owner IS NOT NULL
         UNION
         SELECT key, txn FROM (SELECT DISTINCT ON (key) key, txn, outcome FROM kfm.wal ORDER BY key, id DESC) last
         WHERE outcome IS NULL
-        """
-    )
+    """
+    rows = connection.execute(query)
     return {(row["key"], row["txn"]) for row in rows}
 
 

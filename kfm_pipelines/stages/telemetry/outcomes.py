@@ -37,43 +37,41 @@ class _KeyOutcome:
     error: str | None = None
 
 
+@dataclass
 class OutcomeTelemetry:
-    def __init__(
-        self, services: Services, dataset: Dataset, run_id: str, replay: str | None, stage_telemetry: StageTelemetry
-    ) -> None:
-        self._services = services
-        self._dataset = dataset
-        self._run_id = run_id
-        self._replay = replay
-        self._stage_telemetry = stage_telemetry
-        self._pending: list[_KeyOutcome] = []
+    services: Services
+    dataset: Dataset
+    run_id: str
+    replay: str | None
+    stage_telemetry: StageTelemetry
+    _pending: list[_KeyOutcome] = field(default_factory=list)
 
     def emit_applied(self, claim: Claim, release: Mapping[str, Any], txn: int | None = None) -> None:
         """`txn` is set when the claim completed an earlier transaction."""
         with self._best_effort():
             now = datetime.now(UTC)
             self._add_outcome(_KeyOutcome(claim, APPLIED, now, claim.epoch if txn is None else txn, release))
-            metrics, dataset = self._services.telemetry.metrics, self._dataset.dataset
+            metrics, dataset = self.services.telemetry.metrics, self.dataset.dataset
             metrics.set("published_timestamp_seconds", now.timestamp(), dataset=dataset)
-            fresh = _freshness(self._stage_telemetry.origin(claim.key), now)
+            fresh = _freshness(self.stage_telemetry.origin(claim.key), now)
             if fresh is not None:
                 metrics.set("freshness_min", fresh, dataset=dataset)
             log.info("revision %s published", release.get("revision"))
 
     def emit_unpublished(self, claim: Claim, outcome: str) -> None:
-        self._stage_telemetry.mark_no_output()
+        self.stage_telemetry.mark_no_output()
         with self._best_effort():
             self._add_outcome(_KeyOutcome(claim, outcome, datetime.now(UTC), claim.epoch))
 
     def emit_retry(self, error: Exception) -> None:
         with self._best_effort():
             reason = type(error).__name__
-            self._services.telemetry.metrics.count("retry_attempts_total", reason=reason)
+            self.services.telemetry.metrics.count("retry_attempts_total", reason=reason)
             log.warning("tried again: %s", reason)
 
     def emit_failed(self, claim: Claim, stage: str, error: KfmError) -> None:
         with self._best_effort():
-            metrics, dataset, reason = self._services.telemetry.metrics, self._dataset.dataset, type(error).__name__
+            metrics, dataset, reason = self.services.telemetry.metrics, self.dataset.dataset, type(error).__name__
             self._add_outcome(_KeyOutcome(claim, FAILED, datetime.now(UTC), claim.epoch, error=reason))
             metrics.count("event_dlq_count")
             if isinstance(error, AttemptsExhausted):  # not caused by the data
@@ -84,7 +82,7 @@ class OutcomeTelemetry:
 
     def emit_fetches(self, fetches: FetchCounts) -> None:
         with self._best_effort():
-            dataset, metrics = self._dataset.dataset, self._services.telemetry.metrics
+            dataset, metrics = self.dataset.dataset, self.services.telemetry.metrics
             log.info("%s: %d objects unchanged, %d fetched", dataset, fetches.hits, fetches.misses)
             metrics.count("object_fetches_total", fetches.hits, dataset=dataset, result="unchanged")
             metrics.count("object_fetches_total", fetches.misses, dataset=dataset, result="fetched")
@@ -95,8 +93,8 @@ class OutcomeTelemetry:
         if not settled:
             return
         with self._best_effort():
-            database = self._services.database
-            costs = key_totals_of_run(database, self._run_id)
+            database = self.services.database
+            costs = key_totals_of_run(database, self.run_id)
             gates = passed_gates(database, {one.claim.key: one.txn for one in settled})
             ended = {one.claim.key: one.txn for one in settled if one.outcome in (APPLIED, SKIPPED)}
             events = settled_events(database, ended)
@@ -111,16 +109,16 @@ class OutcomeTelemetry:
                 self._write_governance_record(one, common, total_energy(costs.get(key, ())), gates[key], row_delta)
 
     def _best_effort(self) -> AbstractContextManager[None]:
-        return best_effort(self._services.telemetry, "the outcome of a key")
+        return best_effort(self.services.telemetry, "the outcome of a key")
 
     def _add_outcome(self, one: _KeyOutcome) -> None:
         self._pending.append(one)
-        self._services.telemetry.metrics.count("keys_settled_total", dataset=self._dataset.dataset, outcome=one.outcome)
+        self.services.telemetry.metrics.count("keys_settled_total", dataset=self.dataset.dataset, outcome=one.outcome)
 
     def _emit_metrics(self, events: SettledEvents, row_delta: float | None) -> None:
-        metrics = self._services.telemetry.metrics
+        metrics = self.services.telemetry.metrics
         if row_delta is not None:
-            metrics.set("row_delta_pct", row_delta, dataset=self._dataset.dataset)
+            metrics.set("row_delta_pct", row_delta, dataset=self.dataset.dataset)
         metrics.count("event_success_total", events.events)
         for seconds in events.seconds:
             metrics.observe("processing_latency_seconds", seconds, stage="end_to_end")
@@ -130,11 +128,11 @@ class OutcomeTelemetry:
         longest = max(events.seconds, default=None)
         common = {
             "at": one.at.isoformat(),
-            "dataset": self._dataset.dataset,
+            "dataset": self.dataset.dataset,
             "key": one.claim.key,
-            "run_id": self._run_id,
-            "trace_id": self._stage_telemetry.trace_of(one.claim.key).trace_hex,
-            "replay_id": self._replay,
+            "run_id": self.run_id,
+            "trace_id": self.stage_telemetry.trace_of(one.claim.key).trace_hex,
+            "replay_id": self.replay,
             "outcome": one.outcome,
             "error": one.error,
         }
@@ -144,7 +142,7 @@ class OutcomeTelemetry:
             "events": events.events,
             "latency_ms": None if longest is None else longest * 1000,
         }
-        self._services.telemetry.records.write("auto-update-v1", common | update)
+        self.services.telemetry.records.write("auto-update-v1", common | update)
         return common
 
     def _write_governance_record(
@@ -155,14 +153,14 @@ class OutcomeTelemetry:
         gates: Mapping[str, bool],
         row_delta: float | None,
     ) -> None:
-        origin = self._stage_telemetry.origin(one.claim.key)
-        self._services.telemetry.records.write(
+        origin = self.stage_telemetry.origin(one.claim.key)
+        self.services.telemetry.records.write(
             "pattern-idempotent-safety-governance-v3",
             {
                 **common,
-                "pipeline": self._dataset.pipeline,
+                "pipeline": self.dataset.pipeline,
                 "transform_version": CanonicalKey.parse(one.claim.key).transform_version,
-                "policy": self._dataset.policy,
+                "policy": self.dataset.policy,
                 "pipeline_success": int(one.outcome != FAILED),
                 "freshness_min": _freshness(origin, one.at) if one.outcome == APPLIED else None,
                 "row_delta_pct": row_delta,

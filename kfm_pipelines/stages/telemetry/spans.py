@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -47,62 +47,53 @@ log = logging.getLogger(__name__)
 OUTSIDE_KEYS = "other"  # the stage of usage that belongs to no key
 
 
+@dataclass
 class StageTelemetry:
     """Telemetry of the stages of a run, one after the other."""
 
-    def __init__(
-        self,
-        services: Services,
-        dataset: Dataset,
-        run_id: str,
-        trigger: RunTrigger,
-        held_keys: Callable[[], Iterable[str]] = tuple,
-    ) -> None:
-        """`held_keys` returns the keys of the run: when one origin is needed, all of them are loaded."""
-        self._services = services
-        self._dataset = dataset
-        self._layout = Layout(dataset.pipeline)
-        self._run_id = run_id
-        self._trigger = trigger
-        self._held_keys = held_keys
-        self._origins: dict[str, Origin] = {}
-        self._used: dict[WorkUnit, Usage] = {}
-        self._has_no_output = False
+    services: Services
+    dataset: Dataset
+    run_id: str
+    trigger: RunTrigger
+    held_keys: Callable[[], Iterable[str]] = tuple  # the keys of the run: when one origin is needed, all are loaded
+    _origins: dict[str, Origin] = field(default_factory=dict)
+    _used: dict[WorkUnit, Usage] = field(default_factory=dict)
+    _has_no_output: bool = False
 
     def load_origins(self, keys: Sequence[str]) -> None:
         """Loads the current origins of these keys in one query."""
-        with best_effort(self._services.telemetry, "the origin of keys", "span"):
-            self._origins |= origins_of(self._services.database, keys)
+        with best_effort(self.services.telemetry, "the origin of keys", "span"):
+            self._origins |= origins_of(self.services.database, keys)
 
     def begin_traces(self, keys: Sequence[str]) -> None:
         """Emits a root span for each key whose trace no sender has begun."""
         now = datetime.now(UTC)
         for key in keys:
             origin = self.origin(key)
-            if self._trigger.replay or TraceContext.parse(origin.trace) is None:
-                name = "replay" if self._trigger.replay else "run"
-                about: dict[str, SpanValue] = {"kfm.dataset": self._dataset.dataset, "kfm.key": key}
-                about |= {"kfm.run_id": self._run_id, "kfm.event_id": list(origin.events)}
-                about |= {"kfm.replay_id": self._trigger.replay} if self._trigger.replay else {}
-                self._services.telemetry.spans.emit_root_span(name, self.trace_of(key), now, now, about)
+            if self.trigger.replay or TraceContext.parse(origin.trace) is None:
+                name = "replay" if self.trigger.replay else "run"
+                about: dict[str, SpanValue] = {"kfm.dataset": self.dataset.dataset, "kfm.key": key}
+                about |= {"kfm.run_id": self.run_id, "kfm.event_id": list(origin.events)}
+                about |= {"kfm.replay_id": self.trigger.replay} if self.trigger.replay else {}
+                self.services.telemetry.spans.emit_root_span(name, self.trace_of(key), now, now, about)
 
     def origin(self, key: str) -> Origin:
         if key not in self._origins:
-            self.load_origins([key, *self._held_keys()])
+            self.load_origins([key, *self.held_keys()])
         return self._origins.setdefault(key, Origin())
 
     def trace_of(self, key: str) -> TraceContext:
         """Returns the trace of the key's newest event. A replay has its own trace for each key."""
-        if self._trigger.replay:
-            return TraceContext.of_event(f"{self._trigger.replay}:{key}")
-        return TraceContext.parse(self.origin(key).trace) or TraceContext.of_event(f"{self._run_id}:{key}")
+        if self.trigger.replay:
+            return TraceContext.of_event(f"{self.trigger.replay}:{key}")
+        return TraceContext.parse(self.origin(key).trace) or TraceContext.of_event(f"{self.run_id}:{key}")
 
     def emit_claims(self, claims: Collection[Claim], begun: datetime, usage: Usage) -> None:
         """Emits that the keys were claimed together and that no predecessor had left anything to complete or undo."""
-        now, costs = datetime.now(UTC), cost_attributes(energy_of(self._services, usage.share(max(1, len(claims)))))
+        now, costs = datetime.now(UTC), cost_attributes(energy_of(self.services, usage.share(max(1, len(claims)))))
         for claim in claims:
             attributes = {**self._attributes(claim, "compute", self.origin(claim.key)), **costs}
-            self._services.telemetry.spans.emit_past_span(
+            self.services.telemetry.spans.emit_past_span(
                 "wal_replay", begun, now, attributes, parent=self.trace_of(claim.key)
             )
 
@@ -114,26 +105,22 @@ class StageTelemetry:
         at `begun` if that work began together with that of other keys."""
         origin, trace = self.origin(claim.key), self.trace_of(claim.key)
         # A replay has its own trace, linked to that of the events.
-        links = [came for came in [TraceContext.parse(origin.trace)] if came and self._trigger.replay]
+        links = [came for came in [TraceContext.parse(origin.trace)] if came and self.trigger.replay]
         meter = Meter()
         self._has_no_output = False
         with (
             log_context(
-                run_id=self._run_id,
-                dataset=self._dataset.dataset,
+                run_id=self.run_id,
+                dataset=self.dataset.dataset,
                 idempotency_key=claim.key,
                 trace_id=trace.trace_hex,
                 event_id=origin.events[0] if origin.events else None,
                 object_key=origin.objects[0] if origin.objects else None,
-                replay_id=self._trigger.replay,
+                replay_id=self.trigger.replay,
                 stage=stage,
             ),
-            self._services.telemetry.spans.span(
-                span or stage,
-                self._attributes(claim, stage, origin),
-                parent=trace,
-                links=links,
-                begun=begun,
+            self.services.telemetry.spans.span(
+                span or stage, self._attributes(claim, stage, origin), parent=trace, links=links, begun=begun
             ) as opened,
         ):
             try:
@@ -142,7 +129,7 @@ class StageTelemetry:
                 self._end_span(opened, claim, stage, meter.read())
 
     def _end_span(self, span: "Span | None", claim: Claim, stage: str, usage: Usage) -> None:
-        set_cost_attributes(span, energy_of(self._services, usage))
+        set_cost_attributes(span, energy_of(self.services, usage))
         if span is not None and not self._has_no_output:
             span.set_attribute(OUTPUTS, self._outputs(claim, stage))
         self._add_usage(claim, stage, usage)
@@ -173,35 +160,35 @@ class StageTelemetry:
 
     def end_stage(self) -> None:
         """Records the usage since the last call."""
-        services, dataset, replay = self._services, self._dataset.dataset, self._trigger.replay
+        services, dataset, replay = self.services, self.dataset.dataset, self.trigger.replay
         with best_effort(services.telemetry, "the cost of a stage", "energy"):
             used, self._used = self._used, {}
-            run = active_runs(services).get(self._run_id)
+            run = active_runs(services).get(self.run_id)
             for work, usage in used.items():
                 if run is not None:
                     run.add(usage)
                 seconds = usage.wall_seconds or 0.0
                 services.telemetry.metrics.observe("processing_latency_seconds", seconds, stage=work.stage)
-            emit_costs(services, record_usage(services, self._run_id, used, dataset=dataset, replay=replay))
+            emit_costs(services, record_usage(services, self.run_id, used, dataset=dataset, replay=replay))
 
     def _attributes(self, claim: Claim, stage: str, origin: Origin) -> dict[str, SpanValue]:
         attributes: dict[str, SpanValue] = {
-            "kfm.pipeline": self._dataset.pipeline,
-            "kfm.dataset": self._dataset.dataset,
+            "kfm.pipeline": self.dataset.pipeline,
+            "kfm.dataset": self.dataset.dataset,
             "kfm.key": claim.key,
             "kfm.stage": stage,
             "kfm.version": CanonicalKey.parse(claim.key).transform_version,
-            "kfm.run_id": self._run_id,
+            "kfm.run_id": self.run_id,
             "kfm.attempt": claim.attempts,
             "kfm.event_id": list(origin.events),
             INPUTS: list(origin.objects),
             OUTPUTS: [],
         }
-        return attributes | ({"kfm.replay_id": self._trigger.replay} if self._trigger.replay else {})
+        return attributes | ({"kfm.replay_id": self.trigger.replay} if self.trigger.replay else {})
 
     def _outputs(self, claim: Claim, stage: str) -> list[str]:
         """Only `publish` leaves something that others can read."""
-        layout = self._layout
+        layout = Layout(self.dataset.pipeline)
         return [layout.processed_data(claim.key), layout.item(claim.key)] if stage == "publish" else []
 
 

@@ -22,8 +22,7 @@ class Origin:
 
 def origins_of(database: Database, keys: Collection[str]) -> dict[str, Origin]:
     """Returns the origin of each of these keys that has an event."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT key,
                (array_agg(trace ORDER BY place) FILTER (WHERE trace IS NOT NULL))[1] AS trace,
                array_agg(identity ORDER BY place) AS events,
@@ -36,9 +35,8 @@ def origins_of(database: Database, keys: Collection[str]) -> dict[str, Origin]:
             ) AS place
             FROM kfm.inbox i WHERE i.key = asked.key ORDER BY place LIMIT %(most)s
         ) newest GROUP BY key
-        """,
-        {"keys": list(dict.fromkeys(keys)), "most": MAX_EVENTS_LISTED},
-    )
+    """
+    rows = database.fetch(query, {"keys": list(dict.fromkeys(keys)), "most": MAX_EVENTS_LISTED})
     return {
         row["key"]: Origin(row["trace"], tuple(row["events"]), tuple(row["objects"]), row["made_at"]) for row in rows
     }
@@ -54,8 +52,7 @@ class SettledEvents:
 
 def settled_events(database: Database, transactions: Mapping[str, int]) -> dict[str, SettledEvents]:
     """Returns what each transaction settled, by key; call after they have ended."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT t.key, count(*) AS events,
                (array_agg(greatest(0, extract(epoch FROM i.settled_at - i.sent_at))::float)
                 FILTER (WHERE i.sent_at IS NOT NULL))[1:%(most)s] AS seconds
@@ -63,16 +60,15 @@ def settled_events(database: Database, transactions: Mapping[str, int]) -> dict[
         JOIN kfm.wal b ON b.key = t.key AND b.txn = t.txn AND b.step = 'begin'
         JOIN kfm.inbox i ON i.key = t.key AND i.settled_at >= b.at
         GROUP BY t.key
-        """,
-        {"keys": list(transactions), "txns": list(transactions.values()), "most": MAX_EVENTS_TIMED},
-    )
+    """
+    parameters = {"keys": list(transactions), "txns": list(transactions.values()), "most": MAX_EVENTS_TIMED}
+    rows = database.fetch(query, parameters)
     return {row["key"]: SettledEvents(row["events"], tuple(row["seconds"] or ())) for row in rows}
 
 
 def rows_before(database: Database, revisions: Mapping[str, int]) -> dict[str, int]:
     """Returns the row count of the revision before each; for a first one, that of the previous window."""
-    rows = database.fetch(
-        """
+    query = """
         SELECT asked.key, coalesce(b.rows, before.rows) AS rows
         FROM unnest(%(keys)s::text[], %(revisions)s::integer[]) AS asked (key, revision)
         JOIN kfm.keys mine ON mine.key = asked.key
@@ -84,7 +80,6 @@ def rows_before(database: Database, revisions: Mapping[str, int]) -> dict[str, i
               AND split_part(k.key, ':', 5) = split_part(mine.key, ':', 5) AND k.window_start < mine.window_start
             ORDER BY k.window_start DESC LIMIT 1) before ON true
         WHERE coalesce(b.rows, before.rows) IS NOT NULL
-        """,
-        {"keys": list(revisions), "revisions": list(revisions.values())},
-    )
+    """
+    rows = database.fetch(query, {"keys": list(revisions), "revisions": list(revisions.values())})
     return {row["key"]: int(row["rows"]) for row in rows}

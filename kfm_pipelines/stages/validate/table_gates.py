@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from kfm_pipelines.care.governance import KeyRules, policy_of
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.catalog.documents import sha256
+from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import CareRefused, GateRefused, IntegrityRefused, QualityRefused
 from kfm_pipelines.gates import ApprovedSchema, Baselines, Finding, TableSubject, Verdict, judge_quality, judge_schema
-from kfm_pipelines.gates.expectations import judge_suite
+from kfm_pipelines.gates.expectations import Suite, judge_suite, load_suite, suite_digest
 from kfm_pipelines.gates.quality.table import PRIMARY_KEY_UNIQUE
-from kfm_pipelines.gates.suites import suite_of
 from kfm_pipelines.gates.verdict import error, judge
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
@@ -166,6 +166,13 @@ def _quality(services: Services, subject: TableSubject, reports: list[Report]) -
         return Verdict(verdict.gate, (*verdict.findings, _failure_finding("qa", failure)), verdict.rules)
     reports.append(judged.report)
     return Verdict(verdict.gate, (*verdict.findings, *judged.findings), (*verdict.rules, *judged.rules))
+
+
+def suite_of(services: Services, name: str, table: Table) -> Suite:
+    """Returns a suite, checked against its table; loads it again when the file has changed."""
+    resources = services.settings.resources
+    version = (suite_digest(resources, name), *(column.name for column in table.columns))
+    return services.load_once(("suite", name, *version), lambda: load_suite(resources, name, table))
 
 
 def _judge_safely(gate: str, gate_function: Callable[[TableSubject], Verdict], subject: TableSubject) -> Verdict:

@@ -1,5 +1,6 @@
 """Measures describe the masking without revealing anything about single records."""
 
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
@@ -161,7 +162,7 @@ def test_open_geometries_without_coordinates_have_no_fit() -> None:
 
 
 def test_measures_become_a_plain_document() -> None:
-    document = mask(sites(*around(FOUR, [3, 4, 6, 9])), {"generalised": generalise(5)}).measures.as_dict()
+    document = asdict(mask(sites(*around(FOUR, [3, 4, 6, 9])), {"generalised": generalise(5)}).measures)
     assert document["cells_released"] == 2
     assert set(document) == {
         "rows_in", "rows_out", "records_without_place", "cells_released", "cells_suppressed", "smallest_cell",

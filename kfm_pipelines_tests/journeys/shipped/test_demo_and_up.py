@@ -12,12 +12,12 @@ import pytest
 
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.telemetry.metrics.names import METRICS
-from kfm_pipelines.telemetry.records import SCHEMAS, schema_violation
+from kfm_pipelines.telemetry.records import schema_violation
 from kfm_pipelines_tests.fixtures.sites.command import COMMAND, fresh_kfm, kfm
 from kfm_pipelines_tests.fixtures.sites.homes import temporary_home
 from kfm_pipelines_tests.fixtures.sites.processes import WITH_IGNORED_SIGNALS, eventually, mentioning
 from kfm_pipelines_tests.fixtures.sites.scrape import scraped
-from kfm_pipelines_tests.fixtures.telemetry.home_files import log_lines, records, totals
+from kfm_pipelines_tests.fixtures.telemetry.home_files import SCHEMAS, log_lines, records, totals
 
 LISTED = {
     "publish_event", "sns_to_sqs_delivery", "sqs_receive", "contract_validation", "idempotent_write", "wal_replay",

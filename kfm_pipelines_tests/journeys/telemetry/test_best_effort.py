@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kfm_pipelines.energy.emit import record_lost_costs
-from kfm_pipelines.energy.ledger import stage_totals
 from kfm_pipelines.energy.meter import Meter, Usage
 from kfm_pipelines.operations.dead_letters.collect import collect_dead_messages
 from kfm_pipelines.operations.status import tables
@@ -21,6 +20,7 @@ from kfm_pipelines.stages.telemetry.tables import origins_of, settled_events
 from kfm_pipelines.state.keys import Claims
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines_tests.fixtures.runs.batches import receive, upload
+from kfm_pipelines_tests.fixtures.runs.energy import stage_totals
 from kfm_pipelines_tests.fixtures.runs.keys import advance, begin, skip
 from kfm_pipelines_tests.fixtures.sites.site import Site, work_once
 from kfm_pipelines_tests.fixtures.telemetry.home_files import records, spans, totals

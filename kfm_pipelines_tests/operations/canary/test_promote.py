@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm_pipelines.errors import DeclarationInvalid, PromotionRefused, ServiceUnavailable
-from kfm_pipelines.gates.suites import suite_of
 from kfm_pipelines.operations.canary import promote as promotion
 from kfm_pipelines.operations.canary.candidate import load_canary_candidate
 from kfm_pipelines.operations.canary.evaluate import CanaryRun
 from kfm_pipelines.operations.canary.promote import promote, read_candidate_status
 from kfm_pipelines.producer.samples.streamflow import streamflow_table
+from kfm_pipelines.stages.validate.table_gates import suite_of
 from kfm_pipelines_tests.fixtures.declarations import change
 from kfm_pipelines_tests.fixtures.runs.batches import publish
 from kfm_pipelines_tests.fixtures.runs.candidates import (

@@ -8,6 +8,7 @@ from kfm_pipelines.operations.doctor import diagnose
 from kfm_pipelines.operations.status.tables import datasets_overview
 from kfm_pipelines.state import kill_switch
 from kfm_pipelines_tests.fixtures.runs.dispatch import make_due
+from kfm_pipelines_tests.fixtures.runs.keys import kill_moves
 from kfm_pipelines_tests.fixtures.sites.command import run_kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
@@ -15,7 +16,7 @@ DATASET = "usgs/streamflow"
 
 
 def moves(site: Site) -> list[tuple[bool, str, str]]:
-    return [(move.killed, move.actor, move.reason) for move in kill_switch.history(site.services.database, DATASET)]
+    return kill_moves(site.services.database)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kfm_pipelines.operations.status.objectives import load_objectives
+from kfm_pipelines.operations.status.objectives import error_budget, format_prometheus_duration, load_objectives
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.telemetry.metrics.names import METRICS
 from kfm_pipelines_tests.fixtures.telemetry.alert_rules import RULES, alerts, rules
@@ -76,14 +76,15 @@ def _severities(alert: dict[str, Any]) -> str:
 
 def test_the_rules_match_the_objectives() -> None:
     found = {(rule.get("alert"), rule.get("labels", {}).get("severity")): rule["expr"] for rule in rules()}
-    for burn in PROMISED.burn_alerts:
+    for burn in PROMISED.burn.windows:
+        short, long = format_prometheus_duration(burn.short), format_prometheus_duration(burn.long)
         assert same(
             found["KfmErrorBudgetBurn", burn.severity],
-            f"kfm:burn_rate:{burn.short.label} > {burn.short.factor} and kfm:burn_rate:{burn.long.label} > "
-            f"{burn.long.factor} and increase(kfm:slo_all:sum[{burn.long.label}]) >= {PROMISED.min_events}",
+            f"kfm:burn_rate:{short} > {burn.factor} and kfm:burn_rate:{long} > {burn.factor} "
+            f"and increase(kfm:slo_all:sum[{long}]) >= {PROMISED.burn.events}",
         )
-    most = PROMISED.objectives["duplicates"].budget
-    spike = f"kfm:duplicates:increase1h / (kfm:received:increase1h >= {PROMISED.min_events}) > {most}"
+    most = error_budget(PROMISED.objectives.duplicates)
+    spike = f"kfm:duplicates:increase1h / (kfm:received:increase1h >= {PROMISED.burn.events}) > {most}"
     assert same(found["KfmDuplicateSpike", "ticket"], spike)
     assert same(found["KfmDoubleApply", "page"], f"double_applies > {PROMISED.double_applies}")
 
@@ -91,23 +92,25 @@ def test_the_rules_match_the_objectives() -> None:
 def test_budgets_and_windows_match_the_objectives() -> None:
     recorded = [rule for rule in rules() if "record" in rule]
     budgets = {rule["labels"]["slo"]: rule["expr"] for rule in recorded if rule["record"] == "kfm:slo_budget"}
-    assert budgets == {name: f"vector({PROMISED.objectives[name].budget:g})" for name in ("success", "latency")}
+    percents = {"success": PROMISED.objectives.success, "latency": PROMISED.objectives.latency}
+    assert budgets == {name: f"vector({error_budget(percent):g})" for name, percent in percents.items()}
     windows = [rule["record"].rpartition(":")[2] for rule in recorded if rule["record"].startswith("kfm:burn_rate:")]
-    assert windows == [window.label for window in PROMISED.windows]
+    assert windows == [format_prometheus_duration(window) for window in PROMISED.windows]
     [slow] = [
         rule["expr"] for rule in recorded if rule["record"] == "kfm:slo_bad:sum" and rule["labels"]["slo"] == "latency"
     ]
     [bound] = re.findall(r'le=~"(\d+)\(\\\\\.0\)\?"', slow)
-    assert float(bound) == PROMISED.latency_seconds
+    assert float(bound) == PROMISED.latency.total_seconds()
     [buckets] = [metric.bounds for metric in METRICS if metric.name == "processing_latency_seconds"]
-    assert PROMISED.latency_seconds in buckets
+    assert PROMISED.latency.total_seconds() in buckets
 
 
 def test_the_page_has_the_same_numbers() -> None:
     page = (ROOT / "docs" / "alerts.md").read_text()
-    for burn in PROMISED.burn_alerts:
-        assert f"| {burn.short.label} and {burn.long.label} | {burn.short.factor:g} | {burn.severity} |" in page
-    percents = {name: f"{objective.percent:g} %" for name, objective in PROMISED.objectives.items()}
+    for burn in PROMISED.burn.windows:
+        short, long = format_prometheus_duration(burn.short), format_prometheus_duration(burn.long)
+        assert f"| {short} and {long} | {burn.factor:g} | {burn.severity} |" in page
+    percents = {name: f"{percent:g} %" for name, percent in PROMISED.objectives}
     for name, percent in percents.items():
         assert re.search(rf"^\| {name} \|.*{percent}", page, re.MULTILINE), name
 

@@ -131,9 +131,6 @@ def _label_positions(hexagon: Hexagon, half: tuple[float, float]) -> Iterator[tu
 
 
 def _overlaps(
-    spot: tuple[float, float],
-    half: tuple[float, float],
-    centres: NDArray[np.float64],
-    halves: NDArray[np.float64],
+    spot: tuple[float, float], half: tuple[float, float], centres: NDArray[np.float64], halves: NDArray[np.float64]
 ) -> bool:
     return bool((np.abs(centres - np.array(spot)) < halves + np.array(half)).all(axis=1).any())

@@ -45,12 +45,7 @@ class _Viewport:
 
 
 def draw_map(
-    places: MapPlaces,
-    frame: Extent,
-    *,
-    title: str,
-    outline: Sequence[tuple[float, float]] = (),
-    width_px: int = 1152,
+    places: MapPlaces, frame: Extent, *, title: str, outline: Sequence[tuple[float, float]] = (), width_px: int = 1152
 ) -> bytes:
     buffer = BytesIO()
     with rc_context(STYLE):

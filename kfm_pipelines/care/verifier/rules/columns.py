@@ -113,9 +113,4 @@ def _text_ranks(texts: EncodedColumn) -> pa.Array:
 
 NAME_RULES = (columns_are_allowed,)
 TYPE_RULES = (types_are_declared,)
-RULES = (
-    withheld_columns_use_wording,
-    classes_are_known,
-    records_are_numbered,
-    rows_are_in_order,
-)
+RULES = (withheld_columns_use_wording, classes_are_known, records_are_numbered, rows_are_in_order)

@@ -99,7 +99,8 @@ def remainder_combines_several_groups(case: Case) -> Iterator[Breach]:
         rows, records = scope.link_rows[bare], scope.link_records[bare]
         level = np.full(len(rows), min(scope.rule.resolutions))
         cells = cells_at(case.origins.longitudes[rows], case.origins.latitudes[rows], level)
-        groups = set(zip(cells.tolist(), *_group_values(case, scope.rule, rows), strict=True))
+        values = (case.original_values(name, rows).to_pylist() for name in scope.rule.by)
+        groups = set(zip(cells.tolist(), *values, strict=True))
         if len(rows) and (len(np.unique(records)) > 1 or len(groups) < 2):
             yield Breach("remainder", scope.name, "one remainder, of two groups or more", "another")
 
@@ -127,10 +128,6 @@ def _count_out_of_reach(case: Case, rows: Numbers, records: Numbers) -> int:
     longitudes, latitudes = (degrees[cells] for degrees in case.cells.centres)
     away = geodesic_distances(longitudes[of], latitudes[of], corners[:, 0], corners[:, 1])
     return len(np.unique(of[~(away <= reach[of] + 0.001)]))
-
-
-def _group_values(case: Case, rule: Group, rows: Numbers) -> list[list[object]]:
-    return [case.original_values(name, rows).to_pylist() for name in rule.by]
 
 
 def _scopes_with_cells(case: Case) -> Iterator[RuleScope]:

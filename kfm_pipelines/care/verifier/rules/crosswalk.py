@@ -86,10 +86,4 @@ def _link_resolutions(case: Case, scope: RuleScope, rule: Group) -> npt.NDArray[
 
 
 LINK_RULES = (links_point_to_existing_rows,)
-RULES = (
-    links_are_complete,
-    classes_agree,
-    records_have_one_rule,
-    rows_are_linked_once,
-    rows_are_left_out_by_rule,
-)
+RULES = (links_are_complete, classes_agree, records_have_one_rule, rows_are_linked_once, rows_are_left_out_by_rule)

@@ -30,8 +30,9 @@ _TIMESTAMP = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)
 
 def numbers_are_not_places(case: Case) -> Iterator[Breach]:
     """Numbers with few digits are compared with the places of their own row only."""
-    hidden = _hidden_records(case)
-    rows = [(scope, list(_row_places(case, scope))) for scope in _hidden_scopes(case)]
+    scopes = list(_hidden_scopes(case))
+    hidden = np.concatenate([np.empty(0, np.int64), *(scope.records for scope in scopes)])
+    rows = [(scope, list(_row_places(case, scope))) for scope in scopes]
     for name in _columns_of_type(case, "double", "int64"):
         found = case.places.count_matches(case.floats(name, hidden))
         found += sum(_count_own_places(case.floats(name, scope.link_records), places) for scope, places in rows)
@@ -149,10 +150,6 @@ def _row_places(case: Case, scope: RuleScope) -> Iterator[Floats]:
 
 def _hidden_scopes(case: Case) -> Iterator[RuleScope]:
     return (scope for scope in case.scopes if not isinstance(scope.rule, Leave))
-
-
-def _hidden_records(case: Case) -> npt.NDArray[np.int64]:
-    return np.concatenate([np.empty(0, np.int64), *(scope.records for scope in _hidden_scopes(case))])
 
 
 def _kept_text_columns(case: Case) -> list[str]:

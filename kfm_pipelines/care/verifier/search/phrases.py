@@ -42,9 +42,6 @@ class Phrases:
         rest._public_phrases = self._public_phrases.union(*self.find_in_each(list(texts)))
         return rest
 
-    def find_in(self, text: str) -> set[str]:
-        return self.find_in_each([text])[0]
-
     def find_in_each(self, texts: Sequence[str]) -> list[set[str]]:
         """Returns the normalised phrases found in each text."""
         return [

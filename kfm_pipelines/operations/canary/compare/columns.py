@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.declarations.tables import unit_of
 from kfm_pipelines.text import truncate_line
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MAX_NAME_LENGTH = 80
 
@@ -35,7 +33,7 @@ def is_tolerated(change: ColumnChange, tolerance: Tolerance) -> bool:
     return tolerance.columns == "any" or (tolerance.columns == "additive" and change.what in ("added", "order"))
 
 
-def column_changes(published: "pa.Schema", candidate: "pa.Schema") -> Iterator[ColumnChange]:
+def column_changes(published: pa.Schema, candidate: pa.Schema) -> Iterator[ColumnChange]:
     for name in published.names:
         if name not in candidate.names:
             yield ColumnChange(format_name(name), "removed")
@@ -52,7 +50,7 @@ def column_changes(published: "pa.Schema", candidate: "pa.Schema") -> Iterator[C
         yield ColumnChange("", "order")
 
 
-def _field_properties(field: "pa.Field") -> Mapping[str, str]:
+def _field_properties(field: pa.Field) -> Mapping[str, str]:
     return {
         "type": format_name(str(field.type)),
         "nullable": "yes" if field.nullable else "no",

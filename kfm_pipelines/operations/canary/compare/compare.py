@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from kfm_pipelines.declarations import Tolerance
 from kfm_pipelines.operations.canary.compare.columns import ColumnChange, column_changes, format_name, is_tolerated
 from kfm_pipelines.operations.canary.compare.rows import RowChanges, row_changes
 from kfm_pipelines.operations.canary.compare.statistics import Difference, percent_of, statistic_differences
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MAX_STATISTICS = 20
 BEYOND_TOLERANCE = "differs by more than is tolerated"
@@ -47,8 +46,8 @@ class Comparison:
 
 
 def compare(
-    published: "pa.Table",
-    candidate: "pa.Table",
+    published: pa.Table,
+    candidate: pa.Table,
     published_data: bytes,
     candidate_data: bytes,
     primary_key: Sequence[str],

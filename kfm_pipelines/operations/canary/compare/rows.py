@@ -7,15 +7,14 @@ equals null and NaN equals NaN.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kfm_pipelines.care.published_table import RECORD
 from kfm_pipelines.gates.quality.table import is_strictly_increasing
 from kfm_pipelines.operations.canary.compare.columns import format_name
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 MAX_NAMED_COLUMNS = 5
 
@@ -50,10 +49,8 @@ class RowChanges:
         )
 
 
-def row_changes(published: "pa.Table", candidate: "pa.Table", primary_key: Sequence[str]) -> RowChanges:
+def row_changes(published: pa.Table, candidate: pa.Table, primary_key: Sequence[str]) -> RowChanges:
     """Compares by the declared primary key, which need not be in either table."""
-    import pyarrow as pa
-
     names = [name for name in published.column_names if name in candidate.column_names]
     before, after = published.select(names), _cast_to_schema(candidate.select(names), published.schema)
     try:
@@ -66,10 +63,8 @@ def row_changes(published: "pa.Table", candidate: "pa.Table", primary_key: Seque
     return _matched_changes(*both, added=after.num_rows - shared, removed=before.num_rows - shared)
 
 
-def _cast_to_schema(candidate: "pa.Table", schema: "pa.Schema") -> "pa.Table":
+def _cast_to_schema(candidate: pa.Table, schema: pa.Schema) -> pa.Table:
     """Casts columns of another type where possible, to compare them by value."""
-    import pyarrow as pa
-
     for place, name in enumerate(candidate.column_names):
         wanted = schema.field(name).type
         if candidate.column(name).type != wanted:
@@ -80,13 +75,8 @@ def _cast_to_schema(candidate: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     return candidate
 
 
-def _match_rows(
-    before: "pa.Table", after: "pa.Table", primary_key: Sequence[str]
-) -> "tuple[pa.Table, pa.Table] | None":
+def _match_rows(before: pa.Table, after: pa.Table, primary_key: Sequence[str]) -> tuple[pa.Table, pa.Table] | None:
     """Returns the shared rows in the same order, or None when the key cannot match them."""
-    import numpy as np
-    import pyarrow as pa
-
     if not primary_key or not set(primary_key) <= set(before.column_names):
         return None
     keys, others = before.select(primary_key), after.select(primary_key)
@@ -103,7 +93,7 @@ def _match_rows(
     return before.take(both["here"]), after.take(both["there"])
 
 
-def _is_key(table: "pa.Table") -> bool:
+def _is_key(table: pa.Table) -> bool:
     if any(column.null_count for column in table.columns):
         return False
     if table.num_rows < 2 or is_strictly_increasing(table):
@@ -111,9 +101,7 @@ def _is_key(table: "pa.Table") -> bool:
     return bool(table.group_by(table.column_names).aggregate([]).num_rows == table.num_rows)
 
 
-def _matched_changes(before: "pa.Table", after: "pa.Table", *, added: int, removed: int) -> RowChanges:
-    import numpy as np
-
+def _matched_changes(before: pa.Table, after: pa.Table, *, added: int, removed: int) -> RowChanges:
     changed = np.zeros(before.num_rows, dtype=bool)
     columns = []
     for name in before.column_names:
@@ -124,13 +112,7 @@ def _matched_changes(before: "pa.Table", after: "pa.Table", *, added: int, remov
     return RowChanges(rows, added, removed, int(changed.sum()), _sort_by_rows(columns))
 
 
-def _difference_mask(
-    before: "pa.ChunkedArray", after: "pa.ChunkedArray"
-) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _difference_mask(before: pa.ChunkedArray, after: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     if before.type != after.type:
         return np.ones(len(before), dtype=bool)
     try:
@@ -144,7 +126,7 @@ def _difference_mask(
     return np.asarray(pc.or_(other, only_one).to_numpy(), dtype=bool)
 
 
-def _unmatched_changes(before: "pa.Table", after: "pa.Table") -> RowChanges:
+def _unmatched_changes(before: pa.Table, after: pa.Table) -> RowChanges:
     """Compares whole rows first, because a column alone hides swapped values; then column by column."""
     # Without the row number, which an additional row changes for all rows below it.
     names = [name for name in before.column_names if name != RECORD]
@@ -159,12 +141,8 @@ def _unmatched_changes(before: "pa.Table", after: "pa.Table") -> RowChanges:
     return RowChanges(before.num_rows + more, more, fewer, max(changed, 0), _sort_by_rows(columns), matched=False)
 
 
-def _count_unmatched_rows(before: "pa.Table", after: "pa.Table") -> int:
+def _count_unmatched_rows(before: pa.Table, after: pa.Table) -> int:
     """Counts the rows without a counterpart, on the side that has more of them."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not before.num_columns:
         return int(abs(before.num_rows - after.num_rows))
     if before.schema.types != after.schema.types:

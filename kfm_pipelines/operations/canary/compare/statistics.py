@@ -12,12 +12,11 @@ counts as 100 percent.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kfm_pipelines.operations.canary.compare.columns import format_name
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ROUNDING_ERROR_PERCENT = 1e-9  # from summing in another order
 MAX_PERCENT = 1e6  # more is not worth printing
@@ -33,7 +32,7 @@ class Difference:
         return f"{self.column}: {self.measure} differs by {self.percent:.3g} %"
 
 
-def statistic_differences(published: "pa.Table", candidate: "pa.Table") -> Iterator[Difference]:
+def statistic_differences(published: pa.Table, candidate: pa.Table) -> Iterator[Difference]:
     for name in published.column_names:
         if name in candidate.column_names:
             before, after = _column_statistics(published.column(name)), _column_statistics(candidate.column(name))
@@ -80,10 +79,7 @@ def percent_of(difference: float, scale: float) -> float:
     return min(percent, MAX_PERCENT) if math.isfinite(percent) else MAX_PERCENT
 
 
-def _column_statistics(column: "pa.ChunkedArray") -> _ColumnStatistics:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _column_statistics(column: pa.ChunkedArray) -> _ColumnStatistics:
     numbers = _as_floats(column)
     if numbers is None:
         return _ColumnStatistics(
@@ -100,10 +96,8 @@ def _column_statistics(column: "pa.ChunkedArray") -> _ColumnStatistics:
     return _ColumnStatistics(*measured, ends["min"] + mean, ends["min"], ends["max"], stddev)
 
 
-def _as_floats(column: "pa.ChunkedArray") -> "pa.ChunkedArray | None":
+def _as_floats(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Returns numbers and times as floats, or None for other types."""
-    import pyarrow as pa
-
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return column.cast(pa.float64(), safe=False)
