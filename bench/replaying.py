@@ -14,7 +14,7 @@ from bench.daemon.keys_per_minute import keys_per_minute
 from bench.measurement import Measurement
 from bench.stack import own_stack
 from kfm_pipelines.aws.clients import s3_client
-from kfm_pipelines.dispatch.dispatch import register_partitions
+from kfm_pipelines.dispatch.partitions import register_partitions
 from kfm_pipelines.local.dagster import serve_dagster
 from kfm_pipelines.operations.replay.commands import start
 from kfm_pipelines.operations.replay.plan import ReplayRequest, make_plan
