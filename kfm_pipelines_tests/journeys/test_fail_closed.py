@@ -299,7 +299,7 @@ def test_an_exemption_publishes_everything_and_blocks_once_it_has_expired(
     snapshot = _Interrupted(items_table, lambda: _publish_after_an_outage(site, monkeypatch, taken))
     graph = _Interrupted(compress_lines, lambda: take_snapshot(site.services, register.dataset, anyway=True))
     with monkeypatch.context() as patch:
-        patch.setattr("kfm_pipelines.catalog.collections.geoparquet_snapshot.items_table", snapshot)
+        patch.setattr("kfm_pipelines.catalog.stac.geoparquet.items_table", snapshot)
         patch.setattr("kfm_pipelines.catalog.lineage.graph.compress_lines", graph)
         assert write_graph(site.services).releases == 1
     assert [given.id in str(lines) for lines in graph.given] == [True, False]

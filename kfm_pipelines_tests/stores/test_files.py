@@ -245,4 +245,4 @@ def test_few_files_are_open_at_a_time(store: FileStore, monkeypatch: pytest.Monk
     assert store.create_all({f"objects/{number}": b"x" for number in range(2 * OPEN_FILES + 1)}) == {}
     assert len(opened) == 6
     assert max(opened) < before + OPEN_FILES + 5
-    assert open_descriptors() == before
+    assert open_descriptors() <= before  # other threads may have closed some

@@ -4,7 +4,6 @@ It shares no code with the masks and trusts nothing they report: it derives agai
 table, what may be published, where each place lies and how many features each number stands for.
 """
 
-from kfm_pipelines.care.verifier.evidence import Breach, Evidence, digest_of, release_digest
-from kfm_pipelines.care.verifier.verify import verify
+from kfm_pipelines.care.verifier.evidence import Breach, Evidence, digest_of, release_digest, verify
 
 __all__ = ["Breach", "Evidence", "digest_of", "release_digest", "verify"]

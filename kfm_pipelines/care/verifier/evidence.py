@@ -1,14 +1,20 @@
-"""The verifier's input and output, the digest that binds them, and readers of the input."""
+"""The verifier's entry point, its input and output, the digest that binds them, and readers of the input."""
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.care.policies import Policy
+from kfm_pipelines.declarations.dataset import Dataset
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+THREADS = 2  # more would hold more intermediate arrays at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,23 @@ class Breach:
     subject: str
     expected: str
     measured: str
+
+
+def verify(policy: Policy, dataset: Dataset, evidence: Evidence) -> tuple[Breach, ...]:
+    """Returns a breach for every rule that does not hold; a release is green only when there are none."""
+    # Loads numpy, pyarrow and shapely, which loading the definitions must not.
+    from kfm_pipelines.care.verifier.case import open_case
+    from kfm_pipelines.care.verifier.rules.item import check_governance_properties
+    from kfm_pipelines.care.verifier.stages import first_breaches
+
+    try:
+        item = read_item(evidence.item)
+        if policy.is_open:
+            return tuple(check_governance_properties(policy, dataset, item))
+        with ThreadPoolExecutor(THREADS) as executor:  # nearly all of the work releases the GIL
+            return first_breaches(open_case(policy, dataset, evidence, item, executor), executor)
+    except EvidenceUnreadable as unreadable:
+        return (unreadable.breach,)
 
 
 def digest_of(evidence: Evidence) -> str:
