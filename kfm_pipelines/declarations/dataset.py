@@ -22,6 +22,8 @@ Model = TypeVar("Model", bound=DeclarationModel)
 
 # Everything that shapes the published bytes, except the transform.
 _DIGEST_FIELDS = {"dataset", "title", "key", "processor", "policy", "sovereignty", "extent", "table", "licence"}
+# How objects are read.
+_READING_FIELDS = {"format", "formats", "csv", "timezone", "columns"}
 
 # The C loader, where PyYAML has it, is seven times as fast, and every process reads the declarations.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -122,9 +124,12 @@ class Dataset(DeclarationModel):
     @property
     def digest_document(self) -> dict[str, Any]:
         """The part of the declaration that shapes the published bytes."""
-        shaping = self.model_dump(mode="json", include=_DIGEST_FIELDS)
+        shaping = self.model_dump(mode="json", include=_DIGEST_FIELDS) | {"table": self.table.digest_document}
         if self.transform is not None:  # otherwise the digest is the same as before transforms existed
             shaping["transform"] = self.transform
+        reading = self.input.model_dump(mode="json", include=_READING_FIELDS, exclude_defaults=True)
+        if reading != {"format": "parquet"}:  # likewise, as before there were other formats
+            shaping["input"] = reading
         return shaping
 
 

@@ -1,12 +1,17 @@
-"""The input of a dataset: where its objects are, and which object a producer's event means."""
+"""The input of a dataset: where its objects are, how they are written, and which object a producer's event means."""
 
 import re
 from string import Formatter
 from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from kfm_pipelines.declarations.words import EVENT_SOURCE, DeclarationModel
+from kfm_pipelines.errors import InputUnreadable
+
+Format = Literal["parquet", "csv", "ndjson", "usgs-iv"]
+OneCharacter = Annotated[str, StringConstraints(pattern=r"^[^\r\n]$")]
 
 
 class EventTemplate(DeclarationModel):
@@ -40,13 +45,54 @@ def _is_allowed_field(field: str, spec: str, conversion: str | None) -> bool:
     return bool(conversion is None and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", field) and re.fullmatch(wanted, spec))
 
 
+class Dialect(DeclarationModel):
+    """How a delimited text is written."""
+
+    delimiter: OneCharacter = ","
+    quote: OneCharacter | None = '"'
+    encoding: Literal["utf-8", "utf-16", "latin-1", "windows-1252"] = "utf-8"
+    skip_rows: Annotated[int, Field(ge=0, le=1000)] = 0  # lines before the header
+    nulls: list[str] = Field(default_factory=list)  # texts that mean no value, besides none at all
+
+
+class Limits(DeclarationModel):
+    """How much an object may unpack to; a small file can unpack to more than the machine has."""
+
+    rows: Annotated[int, Field(gt=0)] = 50_000_000
+    columns: Annotated[int, Field(gt=0)] = 10_000
+    unpacked_bytes: Annotated[int, Field(gt=0, lt=2**31)] = 2**30  # a column of text in Arrow has less than 2 GiB
+
+    def refuse(self, name: str, **found: int) -> None:
+        """Raises InputUnreadable if one of these counts is above its limit."""
+        for what, count in found.items():
+            if count > (allowed := getattr(self, what)):
+                words = "unpacks to" if what == "unpacked_bytes" else "has"
+                unit = what.removeprefix("unpacked_")
+                raise InputUnreadable(f"{name} {words} {count} {unit}; input.limits.{what} allows {allowed}")
+
+
 class Input(DeclarationModel):
     bucket: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
     prefix: Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9_.-]+/)+$")]
     object_pattern: str
-    format: Literal["parquet"]
+    format: Format
+    formats: dict[str, Format] = Field(default_factory=dict)  # of objects whose names end otherwise, such as .json
+    csv: Dialect = Dialect()
+    timezone: str | None = None  # of times in text without an offset
+    columns: Literal["all", "declared"] = "all"  # `declared` leaves out columns of the objects that are not declared
+    limits: Limits = Limits()
     max_bytes: Annotated[int, Field(gt=0)]
     events: list[EventTemplate] = Field(default_factory=list)
+
+    @field_validator("timezone")
+    @classmethod
+    def _check_timezone(cls, name: str | None) -> str | None:
+        try:
+            if name is not None:
+                ZoneInfo(name)
+        except (KeyError, ValueError, OSError):
+            raise ValueError("is not a time zone of the IANA database, such as UTC or America/Chicago") from None
+        return name
 
     @field_validator("object_pattern")
     @classmethod

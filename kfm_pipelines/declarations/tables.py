@@ -1,6 +1,6 @@
 """The table of a dataset: its columns, which of them identify, date and locate a row, and its Arrow schema."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -23,6 +23,13 @@ class Column(DeclarationModel):
     derived: Literal["point"] | None = None  # computed from longitude and latitude; not in the input objects
 
 
+class Order(DeclarationModel):
+    """What decides which of two rows with the same primary key is newer: the larger value, or the later rank."""
+
+    column: ColumnName
+    ranks: Annotated[list[str], Field(min_length=1)] | None = None
+
+
 class Table(DeclarationModel):
     primary_key: Annotated[list[ColumnName], Field(min_length=1)]
     time_column: ColumnName | None = None
@@ -30,6 +37,9 @@ class Table(DeclarationModel):
     latitude_column: ColumnName | None = None
     geometry_column: ColumnName | None = None
     columns: Annotated[list[Column], Field(min_length=1)]
+    on_conflict: Literal["refuse", "newest", "keep_both"] = "refuse"  # rows that differ but have one primary key
+    order_by: list[Order] = Field(default_factory=list)
+    revision_column: ColumnName | None = None  # numbers such rows if both are kept
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
@@ -49,6 +59,7 @@ class Table(DeclarationModel):
             self.column(name)
         for column in self.columns:
             self._check_derived(column)
+        self._check_conflicts()
         return self
 
     def column(self, name: str) -> Column:
@@ -56,6 +67,17 @@ class Table(DeclarationModel):
             if column.name == name:
                 return column
         raise ValueError(f"{name!r} is not one of the columns {', '.join(column.name for column in self.columns)}")
+
+    @property
+    def identity_columns(self) -> list[str]:
+        """The primary key as the objects have it."""
+        return [name for name in self.primary_key if name != self.revision_column]
+
+    @property
+    def digest_document(self) -> dict[str, Any]:
+        """The declaration without rules for conflicts where there are none, as it was before there were any."""
+        rules = {"on_conflict", "order_by", "revision_column"}
+        return self.model_dump(mode="json", exclude=rules if self.on_conflict == "refuse" else None)
 
     @property
     def place_columns(self) -> list[str]:
@@ -87,6 +109,21 @@ class Table(DeclarationModel):
             )
         if column.name in self.primary_key:
             raise ValueError(f"{column.name!r} is derived, so it cannot be in the primary_key")
+
+    def _check_conflicts(self) -> None:
+        if self.on_conflict == "refuse" and (self.order_by or self.revision_column):
+            raise ValueError("order_by and revision_column need on_conflict: newest or keep_both")
+        if self.on_conflict != "refuse" and not self.order_by:
+            raise ValueError(f"on_conflict: {self.on_conflict} needs order_by, the columns that say which row is newer")
+        for order in self.order_by:
+            if order.ranks is not None and self.column(order.column).type != "string":
+                raise ValueError(f"order_by: {order.column!r} has ranks, so it must be of type string")
+            self.column(order.column)
+        if (self.on_conflict == "keep_both") != (self.revision_column is not None):
+            raise ValueError("revision_column and on_conflict: keep_both go together")
+        self._check_type(self.revision_column, ("int64",))
+        if self.revision_column is not None and self.revision_column not in self.primary_key:
+            raise ValueError(f"{self.revision_column!r} must be in the primary_key, because it tells the rows apart")
 
     def _check_type(self, name: str | None, expected: tuple[ColumnType, ...]) -> None:
         if name is not None and (found := self.column(name).type) not in expected:

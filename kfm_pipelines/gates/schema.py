@@ -8,8 +8,8 @@ import rfc8785
 
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.tables import declared_schema, unit_of
-from kfm_pipelines.gates.reference_system import WGS84, read_reference_systems
 from kfm_pipelines.gates.verdict import Finding, Rule, TableSubject, Verdict, count_true, error, format_sample, judge
+from kfm_pipelines.parquet.geoparquet import WGS84, read_reference_systems
 from kfm_pipelines.text import truncate_line
 
 if TYPE_CHECKING:

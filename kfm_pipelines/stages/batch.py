@@ -41,10 +41,9 @@ from kfm_pipelines.stages.validate.report import quarantine_files, record_refusa
 from kfm_pipelines.stages.validate.table_gates import KeyVerdict, judge_table, refusal_of
 from kfm_pipelines.state import kill_switch, transactions, wal
 from kfm_pipelines.state.audit import Action
-from kfm_pipelines.state.key_facts import KeyFacts, load_facts
 from kfm_pipelines.state.keys import Claim, Claims, keys_in_review
 from kfm_pipelines.state.revisions import FetchCounts, count_fetches, neighbour_rows
-from kfm_pipelines.state.transactions import StageResult
+from kfm_pipelines.state.transactions import KeyFacts, StageResult, load_facts
 from kfm_pipelines.state.verdicts import GateVerdict
 from kfm_pipelines.state.wal import Step, Transition
 from kfm_pipelines.stores import Layout

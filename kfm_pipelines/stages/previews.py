@@ -17,8 +17,8 @@ from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.config.key_config import KeyConfigs
 from kfm_pipelines.stages.publish.stage import Release
-from kfm_pipelines.state.key_facts import KeyFacts, load_facts
 from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.transactions import KeyFacts, load_facts
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.telemetry.logs.configure import error_fields

@@ -20,9 +20,9 @@ from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import events_of
-from kfm_pipelines.state.key_facts import KeyFacts
 from kfm_pipelines.state.keys import Claim, dataset_of_key
 from kfm_pipelines.state.last_transaction import AppliedTransaction, applied_transaction
+from kfm_pipelines.state.transactions import KeyFacts
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout, Store
 

@@ -118,7 +118,9 @@ def test_looking_up_an_undeclared_dataset_names_the_declared_ones() -> None:
         ({"input.prefix": "usgs"}, r"input\.prefix: String should match pattern"),
         ({"input.object_pattern": "("}, r"input\.object_pattern: is not a regular expression"),
         ({"input.object_pattern": r"(?P<year>\d+)/(?P<month>\d+)/(?P<day>\d+)"}, r"input\.object_pattern needs .*hour"),
-        ({"input.format": "csv"}, r"input\.format: Input should be 'parquet', not 'csv'"),
+        ({"input.format": "xls"}, r"input\.format: Input should be 'parquet', 'csv', 'ndjson' or 'usgs-iv', not 'xls'"),
+        ({"input.timezone": "Kansas"}, r"input\.timezone: is not a time zone"),
+        ({"input.csv": {"delimiter": ",,"}}, r"input\.csv\.delimiter: String should match pattern"),
         ({"key.window": "week"}, r"key\.window: Input should be 'hour', 'day' or 'month', not 'week'"),
         ({"key.source": "a.b"}, r"key\.source: String should match pattern"),
         ({"key.aoi": "kansas\n"}, r"key\.aoi: String should match pattern"),
@@ -264,12 +266,14 @@ def test_the_digest_changes_with_what_shapes_the_bytes_only(declare: Declare) ->
     assert load(declare, slo={"freshness": "1 h"}).digest == digest
 
 
-def test_who_names_no_transform_has_the_digest_of_before_there_were_any(declare: Declare) -> None:
+def test_who_names_no_transform_or_rule_has_the_digest_of_before_there_were_any(declare: Declare) -> None:
     """Otherwise every published key would be computed again."""
     dataset = load(declare)
     shapes = {"dataset", "title", "key", "processor", "policy", "sovereignty", "extent", "table", "licence"}
     shaping = dataset.model_dump(mode="json", include=shapes)
     assert "transform" not in shaping
+    for rule in ("on_conflict", "order_by", "revision_column"):
+        del shaping["table"][rule]
     assert dataset.digest == hashlib.sha256(rfc8785.dumps(shaping)).hexdigest()
 
 

@@ -19,8 +19,7 @@ from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.declarations import Column, Table
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.gates import judge_schema
-from kfm_pipelines.gates.reference_system import refuse_unless_wgs84
-from kfm_pipelines.parquet.geoparquet import box_of, coordinates_of, file_metadata, points_of
+from kfm_pipelines.parquet.geoparquet import box_of, coordinates_of, file_metadata, points_of, refuse_unless_wgs84
 from kfm_pipelines.parquet.parquet import ROW_GROUP_SIZE, rewrite_parquet, write_published
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.stages.compute.table import compute

@@ -19,9 +19,9 @@ from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.compute.table import SourceObject, inputs_hash
 from kfm_pipelines.state import transactions, wal
-from kfm_pipelines.state.key_facts import KeyFacts, load_facts
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.revisions import FetchCounts, Revision, processed_objects
+from kfm_pipelines.state.transactions import KeyFacts, load_facts
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.watermarks import late_lane

@@ -16,9 +16,9 @@ from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.errors import InputUnreadable
-from kfm_pipelines.gates.reference_system import refuse_unless_wgs84
 from kfm_pipelines.parquet.geoparquet import points_of
-from kfm_pipelines.parquet.parquet import read_parquet
+from kfm_pipelines.stages.compute.readers import read_object
+from kfm_pipelines.stages.compute.rows import arrange_rows
 from kfm_pipelines.stages.compute.transforms import apply_transform
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
         raise InputUnreadable(f"the objects of this key do not form one table: {kinds}, in {names}") from None
     if dataset.transform is not None:
         table = apply_transform(table, dataset.transform)
-    ordered = _sort_rows(_apply_declared_fields(table, dataset, _stated_units(tables)), dataset.table)
+    ordered = arrange_rows(_apply_declared_fields(table, dataset, _stated_units(tables)), dataset.table)
     return _add_points(ordered, dataset.table)
 
 
@@ -63,8 +63,7 @@ def _conform(source: SourceObject, dataset: Dataset) -> "pa.Table":
     """Casts declared columns where that loses nothing and puts them in order, followed by undeclared ones."""
     import pyarrow as pa
 
-    table = _rename_columns(read_parquet(source.data, source.asset_uri), source, dataset)
-    refuse_unless_wgs84(source.data, source.asset_uri)
+    table = _rename_columns(read_object(source.data, source.asset_uri, dataset), source, dataset)
     declared = declared_schema(dataset.table)
     known = [name for name in declared.names if name in table.column_names]
     others = sorted(name for name in table.column_names if name not in declared.names)
@@ -154,55 +153,6 @@ def _apply_declared_fields(table: "pa.Table", dataset: Dataset, stated_units: Ma
     order = [name for name in declared.names if name in table.column_names]
     arranged = pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
     return arranged.select(order + sorted(name for name in table.column_names if name not in order))
-
-
-def _sort_rows(table: "pa.Table", declaration: Table) -> "pa.Table":
-    """Sorts by primary key, time and then all other columns, and drops duplicate rows. A table with a column that is
-    not as declared is left unsorted: not every type can be compared, and the gate refuses it anyway."""
-    declared = declared_schema(declaration)
-    as_declared = all(
-        field.name in declared.names and declared.field(field.name).type == field.type for field in table.schema
-    )
-    if not as_declared or table.num_rows == 0:
-        return table
-    identifiers = [name for name in declaration.primary_key if name != declaration.time_column]
-    times = [declaration.time_column] if declaration.time_column in declaration.primary_key else []
-    order = dict.fromkeys(name for name in (*identifiers, *times, *table.column_names) if name in table.column_names)
-    return _drop_duplicate_rows(_normalise_floats(table).sort_by([(name, "ascending") for name in order]))
-
-
-def _normalise_floats(table: "pa.Table") -> "pa.Table":
-    """Keeps one zero and one NaN, so that equal values have equal bits and their order does not matter."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for place, field in enumerate(table.schema):
-        if pa.types.is_floating(field.type):
-            without_minus = pc.add(table.column(place), 0.0)
-            table = table.set_column(place, field, pc.if_else(pc.is_nan(without_minus), float("nan"), without_minus))
-    return table
-
-
-def _drop_duplicate_rows(sorted_table: "pa.Table") -> "pa.Table":
-    """Drops each row that equals the one before it."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if sorted_table.num_rows < 2:
-        return sorted_table
-    differs: pa.Array | None = None
-    for column in sorted_table.columns:
-        values = column.combine_chunks()
-        above, below = values.slice(0, len(values) - 1), values.slice(1)
-        unequal = pc.fill_null(pc.not_equal(above, below), False)
-        if pa.types.is_floating(values.type):
-            both_nan = pc.and_(pc.is_nan(above), pc.is_nan(below))
-            unequal = pc.and_not(unequal, pc.fill_null(both_nan, False))
-        one_null = pc.not_equal(pc.is_null(above), pc.is_null(below))
-        changed = pc.or_(unequal, one_null)
-        differs = changed if differs is None else pc.or_(differs, changed)
-    keep = pa.concat_arrays([pa.array([True]), differs])
-    return sorted_table.filter(keep)
 
 
 def _add_points(table: "pa.Table", declaration: Table) -> "pa.Table":

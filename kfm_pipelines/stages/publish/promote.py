@@ -29,8 +29,8 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.stage import Release, StagedFiles
 from kfm_pipelines.stages.publish.tables import Publication
 from kfm_pipelines.state import wal
-from kfm_pipelines.state.key_facts import KeyFacts
 from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.transactions import KeyFacts
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout, Store, WorkStore
 from kfm_pipelines.stores.layout import PROVENANCE_GRAPH, STAGED_DATA, STAGED_ITEM, Swap

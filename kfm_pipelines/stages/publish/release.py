@@ -44,9 +44,9 @@ from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, car
 from kfm_pipelines.stages.publish.tables import CommittedRelease, Publication, lock_keys, open_publication
 from kfm_pipelines.stages.validate.report import remove_replaced
 from kfm_pipelines.state import kill_switch, transactions, wal
-from kfm_pipelines.state.key_facts import KeyFacts, load_facts
 from kfm_pipelines.state.keys import Claim, Claims
 from kfm_pipelines.state.revisions import Revision
+from kfm_pipelines.state.transactions import KeyFacts, load_facts
 from kfm_pipelines.state.verdicts import require_green
 from kfm_pipelines.state.wal import Entry, Step
 from kfm_pipelines.stores import Layout

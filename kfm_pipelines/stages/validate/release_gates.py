@@ -24,8 +24,8 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.stages.telemetry.spans import trace_gate
 from kfm_pipelines.stages.validate.table_gates import KeyVerdict, gate_record
-from kfm_pipelines.state.key_facts import KeyFacts
 from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.transactions import KeyFacts
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
 

@@ -20,9 +20,9 @@ from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.telemetry.spans import trace_gate
 from kfm_pipelines.stages.validate.report import record_refusal
-from kfm_pipelines.state.key_facts import KeyFacts, load_facts
 from kfm_pipelines.state.keys import Claim, window_of_key
 from kfm_pipelines.state.revisions import Revision
+from kfm_pipelines.state.transactions import KeyFacts, load_facts
 from kfm_pipelines.state.verdicts import GateVerdict
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout

@@ -18,8 +18,8 @@ from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.stages.publish import promote as promotion
 from kfm_pipelines.stages.publish.promote import IntendedRelease, read_staged
 from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, bounding_box, stage
-from kfm_pipelines.state.key_facts import KeyFacts
 from kfm_pipelines.state.keys import Claim
+from kfm_pipelines.state.transactions import KeyFacts
 from kfm_pipelines.stores import Failures, Layout, WorkStore
 from kfm_pipelines.stores.files import FileStore
 from kfm_pipelines.stores.layout import public_key

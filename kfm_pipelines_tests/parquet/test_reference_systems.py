@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfm_pipelines.errors import InputUnreadable
-from kfm_pipelines.gates.reference_system import read_reference_systems, refuse_unless_wgs84
+from kfm_pipelines.parquet.geoparquet import read_reference_systems, refuse_unless_wgs84
 from kfm_pipelines_tests.fixtures.tables import computed, rows
 
 UTM_14N = {"type": "ProjectedCRS", "name": "NAD83 / UTM zone 14N", "id": {"authority": "EPSG", "code": 26914}}
