@@ -98,10 +98,10 @@ def test_windows_that_follow_each_other_stay_together_however_their_messages_cam
 
 
 def test_a_key_whose_holder_went_silent_has_its_turn_by_the_end_of_the_lease(database: Database) -> None:
-    silent = claimed(database, deliver_due(database, {0: "normal"}, minutes=5)[0])
-    database.execute("UPDATE kfm.keys SET lease_until = clock_timestamp() - interval '3 minutes'")
-    older = deliver_due(database, {2: "normal"}, minutes=4)
-    newer = deliver_due(database, {1: "normal"}, minutes=1)
+    silent = claimed(database, deliver_due(database, {0: "normal"}, minutes=500)[0])
+    database.execute("UPDATE kfm.keys SET lease_until = clock_timestamp() - interval '300 minutes'")
+    older = deliver_due(database, {2: "normal"}, minutes=400)
+    newer = deliver_due(database, {1: "normal"}, minutes=100)
     assert due(database) == [older[2], silent.key, newer[1]]
 
 
