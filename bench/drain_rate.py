@@ -73,8 +73,11 @@ def _drain(services: Services) -> None:
 
 
 def _fill_queue(services: Services, first: int) -> None:
+    send_all(services, [_body(services, number) for number in range(first, first + MESSAGES)])
+
+
+def send_all(services: Services, bodies: list[str]) -> None:
     sqs, url = sqs_client(), sqs_client().get_queue_url(QueueName=services.queue.name)["QueueUrl"]
-    bodies = [_body(services, number) for number in range(first, first + MESSAGES)]
 
     def send(place: int) -> None:
         batch = bodies[place : place + 10]
@@ -85,7 +88,7 @@ def _fill_queue(services: Services, first: int) -> None:
             raise SystemExit("the queue did not take the messages")
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(send, range(0, MESSAGES, 10)))
+        list(pool.map(send, range(0, len(bodies), 10)))
 
 
 def _body(services: Services, number: int) -> str:

@@ -16,7 +16,7 @@ from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.services import Services
 from kfm_pipelines_tests.fixtures.proxy import open_proxy
 
-KEYS = 400
+KEYS = 800
 BUCKET = "kfm-bench-store"
 S3_SECONDS, POSTGRES_SECONDS = 0.03, 0.001
 

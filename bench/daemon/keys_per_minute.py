@@ -1,6 +1,7 @@
 """Keys published a minute through the real daemon: runs over 200 keys against one run per key.
 
-The clock runs from the first request for a run to the last commit, so the start of every run's process counts.
+The clock runs from the first request for a run to the last commit, so the start of every run's process counts. There
+are enough keys for both to be at it for a minute.
 """
 
 import os
@@ -17,8 +18,8 @@ from kfm_pipelines.producer.upload import Topic
 from kfm_pipelines.services import Services
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
-BATCHED_KEYS = 600
-SINGLE_KEYS = 12
+BATCHED_KEYS = 3000
+SINGLE_KEYS = 24
 TIMEOUT_SECONDS = 600
 
 

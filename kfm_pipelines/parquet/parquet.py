@@ -32,7 +32,7 @@ def read_parquet(
     import pyarrow as pa
 
     try:
-        file, schema = _open(data, name, unpacked_limit or UNPACKED_LIMIT)
+        file, schema = _open(data, name, unpacked_limit)
         if row_limit is not None and file.metadata.num_rows > row_limit:
             raise InputUnreadable(f"{name} has {file.metadata.num_rows} rows; at most {row_limit} are allowed")
         columns = choose(schema.names) if choose else schema.names
@@ -66,7 +66,7 @@ def rewrite_parquet(data: bytes, name: str) -> bytes:
 
     sink = io.BytesIO()
     try:
-        file, schema = _open(data, name, UNPACKED_LIMIT)
+        file, schema = _open(data, name, None)
         with pq.ParquetWriter(sink, schema, **WRITE_OPTIONS) as writer:
             for group in _row_groups(file, schema, name):
                 writer.write_table(group.combine_chunks(), row_group_size=ROW_GROUP_SIZE)
@@ -88,13 +88,15 @@ def _row_groups(file: "pq.ParquetFile", schema: "pa.Schema", name: str) -> "Iter
     yield waiting
 
 
-def _open(data: bytes, name: str, limit: int) -> "tuple[pq.ParquetFile, pa.Schema]":
-    """Opens the file, unless its rows cannot fit whatever they contain. A text that is stored once can fill a million
-    rows: columns in which it might are read as dictionaries, so that their size is known before they are unpacked."""
+def _open(data: bytes, name: str, limit: int | None) -> "tuple[pq.ParquetFile, pa.Schema]":
+    """Opens the file; with a limit, only if its rows may fit. A text that is stored once can fill a million rows:
+    columns in which it might are read as dictionaries, so that their size is known before they are unpacked."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(pa.BufferReader(data))
+    if limit is None:
+        return file, file.schema_arrow
     widths = sum(_bit_width(field.type) for field in file.schema_arrow)
     if file.metadata.num_rows * widths // 8 > limit:
         raise _too_large(name, limit)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
 import pytest
 
 from kfm_pipelines.aws.clients import traffic
@@ -80,10 +79,10 @@ def test_a_sum_with_an_unknown_part_is_unknown() -> None:
 
 
 def test_what_cannot_be_read_is_unknown_and_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied() -> psutil.Process:
-        raise psutil.AccessDenied
+    def denied(_: str) -> bytes:
+        raise PermissionError
 
-    monkeypatch.setattr(meter, "_process", denied)
+    monkeypatch.setattr(meter, "_read_proc", denied)
     used = Meter().read()
     assert (used.bytes_read, used.bytes_written) == (None, None)
     assert used.cpu_seconds is not None
