@@ -45,7 +45,7 @@ def _far_away(services: Services) -> Iterator[Mapping[str, str]]:
 
 
 def _keys_per_minute(services: Services, number: int, workers: int, variables: Mapping[str, str]) -> float:
-    keys = emit_streamflow(services, 720 * number, KEYS)
+    keys = emit_streamflow(services, number * KEYS, KEYS)
     run_worker(variables, workers)
     [row] = services.database.fetch(
         """
