@@ -29,6 +29,12 @@ class Age(click.ParamType):  # type: ignore[type-arg]
         return float(int(found["number"]) * _SECONDS[found["unit"]])
 
 
+def read_instant(text: str) -> datetime:
+    """Returns a time that is in UTC unless it has another offset. Raises ValueError or OverflowError."""
+    found = datetime.fromisoformat(text)
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
 class Instant(click.ParamType):  # type: ignore[type-arg]
     """A time in UTC like 2025-12-04 or 2025-12-04T06:00Z."""
 
@@ -36,8 +42,7 @@ class Instant(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         try:
-            found = datetime.fromisoformat(str(value))
-            return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+            return read_instant(str(value))
         except (ValueError, OverflowError):
             self.fail(f"{value!r} is not a time; write 2025-12-04 or 2025-12-04T06:00Z", param, ctx)
 

@@ -13,9 +13,11 @@ from kfm_pipelines.dispatch import partitions
 from kfm_pipelines.dispatch.dispatch import dispatch
 from kfm_pipelines.dispatch.partitions import delete_old_runs, register_partitions, retire_partitions
 from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.operations.retention.jobs import restore_job
 from kfm_pipelines.orchestration import dagster_internals as internals
 from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import group_of
+from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
 
 KEPT = 3
@@ -125,6 +127,17 @@ def test_retired_partitions_can_be_restored(site: Site, instance: dg.DagsterInst
     assert registered(site, instance) == [*keys[-KEPT:], *keys[1:3]]
     retire_partitions(instance, site.services)
     assert registered(site, instance) == [keys[-1], *keys[1:3]]
+
+
+def test_the_job_restores_by_the_offset_that_is_given(site: Site, instance: dg.DagsterInstance) -> None:
+    keys = register(site, instance)
+    retire_partitions(instance, site.services)
+    times = {"start": f"{START - timedelta(hours=6):%FT%R}-06:00", "end": f"{START + timedelta(hours=1):%FT%RZ}"}
+    config = {"ops": {"register_again": {"config": {"dataset": site.dataset.dataset, **times}}}}
+    assert restore_job.execute_in_process(
+        instance=instance, run_config=config, resources={"services": ServicesResource()}
+    ).success
+    assert registered(site, instance) == [*keys[-KEPT:], keys[0]]
 
 
 def test_more_than_are_kept_cannot_be_restored(site: Site, instance: dg.DagsterInstance) -> None:

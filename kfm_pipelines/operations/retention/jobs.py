@@ -1,10 +1,9 @@
 """The nightly purge and garbage collection, and restoring partitions, as Dagster jobs."""
 
-from datetime import UTC, datetime
-
 import dagster as dg
 from pydantic import Field
 
+from kfm_pipelines.console.options import read_instant
 from kfm_pipelines.dispatch.partitions import delete_old_runs, restore_partitions, retire_partitions
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.operations.retention.gc import collect_garbage
@@ -71,10 +70,10 @@ class RestoreConfig(dg.Config):
 def register_again(context: dg.OpExecutionContext, config: RestoreConfig, services: ServicesResource) -> None:
     opened = services.open()
     try:
-        start, end = (datetime.fromisoformat(text).replace(tzinfo=UTC) for text in (config.start, config.end))
+        start, end = read_instant(config.start), read_instant(config.end)
         dataset = opened.datasets[config.dataset]
         keys, restored = restore_partitions(context.instance, opened, dataset, start, end)
-    except (KfmError, ValueError) as error:
+    except (KfmError, ValueError, OverflowError) as error:
         raise dg.Failure(f"nothing was restored: {error}", allow_retries=False) from error
     context.log.info("%d keys between these times; %d were not registered", keys, restored)
 
