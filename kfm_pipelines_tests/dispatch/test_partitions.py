@@ -132,12 +132,12 @@ def test_retired_partitions_can_be_restored(site: Site, instance: dg.DagsterInst
 def test_the_job_restores_by_the_offset_that_is_given(site: Site, instance: dg.DagsterInstance) -> None:
     keys = register(site, instance)
     retire_partitions(instance, site.services)
-    times = {"start": f"{START - timedelta(hours=6):%FT%R}-06:00", "end": f"{START + timedelta(hours=1):%FT%RZ}"}
+    times = {"start": f"{START - timedelta(hours=5):%FT%R}-06:00", "end": f"{START + timedelta(hours=2):%FT%RZ}"}
     config = {"ops": {"register_again": {"config": {"dataset": site.dataset.dataset, **times}}}}
     assert restore_job.execute_in_process(
         instance=instance, run_config=config, resources={"services": ServicesResource()}
     ).success
-    assert registered(site, instance) == [*keys[-KEPT:], keys[0]]
+    assert registered(site, instance) == [*keys[-KEPT:], keys[1]]
 
 
 def test_more_than_are_kept_cannot_be_restored(site: Site, instance: dg.DagsterInstance) -> None:
