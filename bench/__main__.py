@@ -22,6 +22,7 @@ from bench.masking import masking_against_bare_cells, masking_memory
 from bench.measurement import Measurement
 from bench.price import price_of_guarantees_files, price_of_guarantees_s3
 from bench.publishing import publish_cost_as_the_collection_grows
+from bench.raster import raster_against_rasterio
 from bench.replaying import a_year_replayed
 from bench.telemetry import telemetry_of_a_run
 
@@ -35,6 +36,7 @@ BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     keys_per_minute_batched,
     masking_against_bare_cells,
     masking_memory,
+    raster_against_rasterio,
     gates_share,
     gates_share_with_suite,
     gates_share_of_masked,

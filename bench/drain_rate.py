@@ -62,7 +62,8 @@ def bare_loop(services: Services, count: int) -> None:
     while gone < count:
         messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
         entries = [{"Id": str(n), "ReceiptHandle": m["ReceiptHandle"]} for n, m in enumerate(messages)]
-        sqs.delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+        if entries:
+            sqs.delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
         gone += len(messages)
 
 

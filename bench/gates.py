@@ -129,8 +129,8 @@ def _streamflow(hour: datetime, rows: int) -> tuple[str, bytes]:
 
 
 def _register(month: datetime, rows: int) -> tuple[str, bytes]:
-    """The sample of the month, with this many sites all over Kansas, each with a number, a name and a place of its
-    own."""
+    """The sample of the month, with this many sites in all of Kansas but its northeastern corner, each with a number, a
+    name and a place of its own."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -141,7 +141,7 @@ def _register(month: datetime, rows: int) -> tuple[str, bytes]:
     table = pq.read_table(io.BytesIO(sample))
     table = table.take(pa.array(np.arange(rows) % table.num_rows))
     rng = np.random.default_rng(1)
-    latitudes, longitudes = rng.uniform(37.0, 40.0, rows), rng.uniform(-102.0, -94.6, rows)
+    latitudes, longitudes = rng.uniform(37.0, 40.0, rows), rng.uniform(-102.0, -95.3, rows)
     eastings, northings = Proj("EPSG:32614")(longitudes, latitudes)
     numbers = pa.array(np.arange(10**8, 10**8 + rows)).cast(pa.string())
     own = {

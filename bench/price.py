@@ -18,7 +18,7 @@ from typing import Any
 from bench.measurement import Measurement
 from bench.stack import own_stack
 from kfm_pipelines.aws.clients import s3_client, sqs_client
-from kfm_pipelines.cli.main import quiet_libraries
+from kfm_pipelines.cli.main import exempt_loaded_objects, quiet_libraries
 from kfm_pipelines.definitions import CHORES, build_definitions
 from kfm_pipelines.dispatch.worker import work
 from kfm_pipelines.inbox.drain import drain_all
@@ -48,6 +48,7 @@ def _price(folder: Path, name: str, store_url: str | None) -> Measurement:
         if store_url:
             s3_client().create_bucket(Bucket=BUCKET)
         definitions = build_definitions(services.settings.resources)
+        exempt_loaded_objects()
         put = _put_to_bucket if store_url else _put_to_folder(folder / "bare")
         for number in range(ROUNDS + 1):
             _emit(services, 2 * number)

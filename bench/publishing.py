@@ -1,7 +1,8 @@
 """What it costs to publish one more key, all its documents and the collection's included, as the collection grows.
 
-The items that are there already are rows in the database and files in the catalog, made from one that was published;
-what is timed are real keys through the real stages, each with its collection written after it.
+The items that are there already are rows in the database and files in the catalog, made from one that was published,
+and their pages are rows. What is timed are real keys through the real stages, each with its collection written after
+it.
 """
 
 import os
@@ -103,7 +104,7 @@ def _fill(services: Services, dataset: Dataset, model: str, size: int) -> None:
         {**parameters, "added": added},
     )
     _copy_item(services, Layout(dataset.pipeline), model, added)
-    _write_collection(services, parameters)
+    _record_pages(services, parameters)
 
 
 def _copy_item(services: Services, layout: Layout, model: str, added: list[str]) -> None:
@@ -115,21 +116,23 @@ def _copy_item(services: Services, layout: Layout, model: str, added: list[str])
             os.link(first, path)
 
 
-def _write_collection(services: Services, parameters: dict[str, object]) -> None:
+def _record_pages(services: Services, parameters: dict[str, object]) -> None:
+    """The pages that hold only made-up items count as written: a publication reads their rows, but not their files."""
     with services.database.transaction() as connection:
-        connection.execute("UPDATE kfm.collections SET changed = changed + 1 WHERE dataset = %(dataset)s", parameters)
         connection.execute(
             """
-            INSERT INTO kfm.collection_pages (dataset, page, changed)
-            SELECT dataset, kfm.page_of(key), count(*) FROM kfm.keys k
-            WHERE EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key) GROUP BY 1, 2
-            ON CONFLICT (dataset, page) DO UPDATE SET changed = kfm.collection_pages.changed + 1
-            """
+            INSERT INTO kfm.collection_pages AS p (dataset, page, changed, written, items, rows, bytes, starts, ends,
+                                                   bbox, versions)
+            SELECT dataset, kfm.page_of(key), 1, 1, count(*), sum(rows), sum(bytes), min(window_start), max(window_end),
+                   min(bbox), ARRAY['v1-0-0']
+            FROM kfm.keys JOIN kfm.revisions USING (key) WHERE dataset = %(dataset)s AND window_start < %(start)s
+            GROUP BY 1, 2
+            ON CONFLICT (dataset, page) DO UPDATE
+            SET items = excluded.items, rows = excluded.rows, bytes = excluded.bytes, starts = excluded.starts
+            """,
+            parameters,
         )
-    if problems := refresh_stale_collections(services):
-        raise SystemExit(problems[0])
-    with services.database.transaction() as connection:
-        connection.execute("ANALYZE kfm.keys, kfm.revisions")
+        connection.execute("ANALYZE kfm.keys, kfm.revisions, kfm.collection_pages")
 
 
 def _ignore(_: int) -> None:

@@ -1,6 +1,7 @@
 """A stack of a benchmark's own, whatever the shell points to, with events in it and workers on it."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from kfm_pipelines.inbox.drain import drain_all
 from kfm_pipelines.producer.cli import SampleRequest, emit_samples
 from kfm_pipelines.producer.upload import Topic
 from kfm_pipelines.services import Services
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.proxy import Proxy, open_proxy
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -26,11 +28,19 @@ WORK = [sys.executable, "-c", "from kfm_pipelines.cli import main; main()", "wor
 def own_stack(folder: Path, **variables: str) -> Iterator[Services]:
     for variable in ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "KFM_STORE_URL", "DAGSTER_HOME"):
         os.environ.pop(variable, None)
-    os.environ.update({"KFM_HOME": str(folder / "home"), **variables})
+    os.environ.update({"KFM_HOME": str(folder / "home"), "KFM_RESOURCES": str(_resources(folder)), **variables})
     for client in (s3_client, sns_client, sqs_client):
         client.cache_clear()  # the stack has new ports each time it starts
     with open_services() as services:
         yield services
+
+
+def _resources(folder: Path) -> Path:
+    """Returns what is shipped without derived datasets, whose keys would be work besides what is measured."""
+    copy = Path(shutil.copytree(shipped_path("resources"), folder / "resources", dirs_exist_ok=True))
+    for declaration in (copy / "datasets").glob("atlas-*.yaml"):
+        declaration.unlink()
+    return copy
 
 
 @contextmanager

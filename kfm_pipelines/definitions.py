@@ -14,6 +14,8 @@ from kfm_pipelines.dispatch.alerts import failure_sensor
 from kfm_pipelines.dispatch.dispatch import Chores
 from kfm_pipelines.dispatch.sensor import ingest_sensor
 from kfm_pipelines.errors import KfmError
+from kfm_pipelines.inbox.releases import announce_releases
+from kfm_pipelines.inbox.unseen import warn_of_unseen
 from kfm_pipelines.operations.canary.jobs import canary_assets
 from kfm_pipelines.operations.dead_letters.collect import collect_and_export_letters
 from kfm_pipelines.operations.kill_switch.jobs import kill_job, unkill_job
@@ -31,8 +33,8 @@ from kfm_pipelines.stages.publish.release import complete_visible_publications
 from kfm_pipelines.watermarks.jobs import late_lane_job, late_lane_schedule
 
 CHORES = Chores(
-    with_queues=(collect_and_export_letters,),
-    always=(complete_visible_publications, refresh_stale_collections),
+    with_queues=(collect_and_export_letters, warn_of_unseen),
+    always=(complete_visible_publications, announce_releases, refresh_stale_collections),
     gauges=emit_gauges,
 )
 

@@ -10,8 +10,10 @@ KfmError
 │   │   ├── ShapeUnknown        JSON, but not an accepted shape
 │   │   ├── ContractBroken      a known shape that breaks its schema
 │   │   ├── UniquenessInAttributes  unique by its attributes only
+│   │   ├── SenderUnproven      not signed by SNS for the provider's topic
 │   │   ├── DatasetUnknown      names an undeclared dataset
 │   │   └── LocationUndeclared  outside the declared buckets and prefixes
+│   │       └── NoticeUnwanted  of a provider, about something that no dataset takes; acknowledged and counted
 │   ├── KeyInvalid              not a canonical key
 │   ├── KeyOutdated             its transform version is no longer declared
 │   ├── ObjectMissing           the event's object does not exist
@@ -111,12 +113,20 @@ class UniquenessInAttributes(MessageRefused):
     """SQS deduplicates by body, so what makes a message unique must be in its body."""
 
 
+class SenderUnproven(MessageRefused):
+    triage = "permission"
+
+
 class DatasetUnknown(MessageRefused):
     pass
 
 
 class LocationUndeclared(MessageRefused):
     triage = "permission"
+
+
+class NoticeUnwanted(LocationUndeclared):
+    pass
 
 
 class KeyInvalid(Terminal):

@@ -47,6 +47,7 @@ class Settings:
     care_keys: tuple[tuple[str, str], ...] = field(repr=False)  # KFM_CARE_KEY_…: secrets of masking policies
     signing_key: Path  # KFM_SIGNING_KEY: the private key that releases are signed with, PEM
     authorities: Path | None  # KFM_AUTHORITIES: a folder with more keys of the authorities
+    footprints: Path | None  # KFM_FOOTPRINTS: a restricted folder with the places that rasters must not show
     red_days: int  # KFM_RED_DAYS: how long data that a gate refused is kept for inspection
     findings_days: int  # KFM_FINDINGS_DAYS: how long findings and validation reports are kept
     openlineage_url: str | None  # KFM_OPENLINEAGE_URL: file:///path or http(s)://host; `none` for no events
@@ -139,6 +140,7 @@ def load_settings(env: Mapping[str, str] = os.environ) -> Settings:
         care_keys=_care_keys(env),
         signing_key=_signing_key(env, home),
         authorities=_optional_path(env, "KFM_AUTHORITIES"),
+        footprints=_optional_path(env, "KFM_FOOTPRINTS"),
         red_days=_whole_number(env, "KFM_RED_DAYS", 14, at_most=3650),
         findings_days=_whole_number(env, "KFM_FINDINGS_DAYS", 400, at_least=30, at_most=36_500),
         openlineage_url=_openlineage_url(env, home),

@@ -1,18 +1,21 @@
 """5,000 events at once through the real daemon: how long until all are recorded, and how the keys follow.
 
-The baseline is a bare loop of receive and delete over as many messages. Ticks are measured by Dagster itself, from the
-start of a tick to the last run it has created.
+The baseline is a bare loop of receive and delete over as many messages. For both, all messages are waiting when the
+clock starts, which for the daemon is the start of its next tick: the emulator takes longer the more messages it holds.
+Ticks are measured by Dagster itself, from the start of a tick to the last run it has created.
 """
 
 import json
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster._core.scheduler.instigation import InstigatorStatus
 
 from bench.drain_rate import bare_loop, send_all
 from bench.measurement import Measurement
@@ -34,20 +37,23 @@ TIMEOUT_SECONDS = 600
 def burst_through_the_daemon(folder: Path) -> list[Measurement]:
     with own_stack(folder) as services:
         bodies = _upload_unannounced(services)
-        with _sending(services, bodies):
-            bare = _seconds(lambda: bare_loop(services, EVENTS))
+        send_all(services, bodies)
+        bare = _seconds(lambda: bare_loop(services, EVENTS))
         with serve_dagster(services.settings.home, os.environ):
             _wait(lambda: len(_ticks()) > 2)  # Dagster has started
-            with _sending(services, bodies):
-                recorded = _seconds(
-                    lambda: _wait(lambda: _count(services, "SELECT count(*)::int AS n FROM kfm.inbox") >= EVENTS)
-                )
+            _set_sensor(InstigatorStatus.STOPPED)
+            _wait(lambda: all(tick.end_timestamp for tick in _ticks()))
+            before = time.time()
+            send_all(services, bodies)
+            _set_sensor(InstigatorStatus.RUNNING)
+            _wait(lambda: _count(services, "SELECT count(*)::int AS n FROM kfm.inbox") >= EVENTS)
+            recorded = _recorded_at(services) - min(tick.timestamp for tick in _ticks() if tick.timestamp > before)
             published = "SELECT count(*)::int AS n FROM kfm.revisions"
             _wait(lambda: _count(services, published) > 0)
-            began, before = time.monotonic(), _count(services, published)
-            _wait(lambda: _count(services, published) >= before + MEASURED_KEYS)
-            rate = 60 * (_count(services, published) - before) / (time.monotonic() - began)
-            longest = max(_ticks())
+            began, first = time.monotonic(), _count(services, published)
+            _wait(lambda: _count(services, published) >= first + MEASURED_KEYS)
+            rate = 60 * (_count(services, published) - first) / (time.monotonic() - began)
+            longest = max(tick.end_timestamp - tick.timestamp for tick in _ticks() if tick.end_timestamp)
     return [
         Measurement("burst_recorded", recorded, "s", bare),
         Measurement("longest_tick_in_a_burst", longest, "s", ALLOWED_TICK_SECONDS),
@@ -78,27 +84,33 @@ def _upload_unannounced(services: Services) -> list[str]:
         return list(pool.map(put, range(EVENTS)))
 
 
-@contextmanager
-def _sending(services: Services, bodies: list[str]) -> Iterator[None]:
-    """Sends the messages meanwhile, so that both loops have the sender beside them."""
-    sending = threading.Thread(target=send_all, args=(services, bodies))
-    sending.start()
-    yield
-    sending.join()
-
-
 def _seconds(run: Callable[[], None]) -> float:
     began = time.monotonic()
     run()
     return time.monotonic() - began
 
 
-def _ticks() -> list[float]:
-    """Returns the seconds of each tick that has ended."""
+def _ticks() -> list[Any]:
     with open_instance() as instance:
-        sensors = [one for one in instance.all_instigator_state() if one.instigator_name == "kfm_ingest"]
-        ticks = [tick for one in sensors for tick in instance.get_ticks(one.instigator_origin_id, one.selector_id)]
-    return [tick.end_timestamp - tick.timestamp for tick in ticks if tick.end_timestamp]
+        return [
+            tick for one in _sensors(instance) for tick in instance.get_ticks(one.instigator_origin_id, one.selector_id)
+        ]
+
+
+def _set_sensor(status: InstigatorStatus) -> None:
+    with open_instance() as instance:
+        for one in _sensors(instance):
+            instance.update_instigator_state(one.with_status(status))
+
+
+def _sensors(instance: dg.DagsterInstance) -> list[Any]:
+    return [one for one in instance.all_instigator_state() if one.instigator_name == "kfm_ingest"]
+
+
+def _recorded_at(services: Services) -> float:
+    return float(
+        services.database.fetch("SELECT extract(epoch FROM max(received_at))::float AS at FROM kfm.inbox")[0]["at"]
+    )
 
 
 def _count(services: Services, statement: str) -> int:

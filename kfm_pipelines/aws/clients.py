@@ -44,8 +44,9 @@ traffic = Traffic()  # of this process, with S3 only
 
 
 @cache
-def s3_client() -> "S3Client":
-    client: S3Client = _client("s3")
+def s3_client(region: str | None = None) -> "S3Client":
+    """Without a region, for the configured one."""
+    client: S3Client = _client("s3", region)
     client.meta.events.register("before-send.s3", _count_request)
     client.meta.events.register("response-received.s3", _count_response)
     return client
@@ -58,8 +59,9 @@ def sqs_client() -> "SQSClient":
 
 
 @cache
-def sns_client() -> "SNSClient":
-    client: SNSClient = _client("sns")
+def sns_client(region: str | None = None) -> "SNSClient":
+    """Without a region, for the configured one. A topic can only be reached in its own."""
+    client: SNSClient = _client("sns", region)
     return client
 
 
@@ -99,7 +101,7 @@ def new_session() -> "Session":
     return boto3.Session(botocore_session=session)
 
 
-def _client(service: Any) -> Any:
+def _client(service: Any, region: str | None = None) -> Any:
     """Reports a missing region, an unknown profile or a malformed endpoint, which are known before the first call."""
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
@@ -112,7 +114,7 @@ def _client(service: Any) -> Any:
         s3={"addressing_style": "path" if os.environ.get("AWS_ENDPOINT_URL") else "auto"},
     )
     try:
-        return new_session().client(service, config=config)
+        return new_session().client(service, config=config, region_name=region)
     except (BotoCoreError, ValueError) as error:
         raise SettingsInvalid(f"the AWS settings do not work: {' '.join(str(error).split())}") from error
 

@@ -7,8 +7,9 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from random import SystemRandom
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
@@ -38,15 +39,32 @@ def is_nameable(key: str) -> bool:
     return _UNNAMEABLE.search(key) is None
 
 
+@dataclass(frozen=True, slots=True)
+class BucketAccess:
+    """How a bucket is reached: in which region, if not the configured one, and whether we pay for its requests."""
+
+    region: str | None = None
+    requester_pays: bool = False
+
+
+OWN_BUCKET = BucketAccess()
+
+
 class Bucket:
     """A bucket at the endpoint and in the region of a boto3 client. Thread-safe."""
 
     def __init__(
-        self, name: str, client: Callable[[], "S3Client"] = s3_client, *, read_seconds: float = READ_SECONDS
+        self,
+        name: str,
+        client: Callable[[], "S3Client"] = s3_client,
+        *,
+        read_seconds: float = READ_SECONDS,
+        requester_pays: bool = False,
     ) -> None:
         self.name = name
         self._client = client
         self._read_seconds = read_seconds
+        self._requester_pays = requester_pays
         self._opened = cache(self._open)
         self._lock = Lock()
 
@@ -133,31 +151,42 @@ class Bucket:
                 "timeout": timedelta(hours=1),  # of a whole request with its body
             },
             retry_config={"max_retries": 0},
+            request_payer=self._requester_pays,
             credential_provider=Boto3CredentialProvider(session, ttl=_CREDENTIALS_LAST),
         )
 
 
-_bucket = cache(Bucket)
+@cache
+def _bucket(name: str, access: BucketAccess) -> Bucket:
+    client = partial(s3_client, access.region) if access.region else s3_client
+    return Bucket(name, client, requester_pays=access.requester_pays)
 
 
-def get_object(bucket: str, key: str, version_id: str | None, accept: Accept) -> tuple[bytes, str]:
+def get_object(
+    bucket: str, key: str, version_id: str | None, accept: Accept, access: BucketAccess = OWN_BUCKET
+) -> tuple[bytes, str]:
     """Returns the bytes and the ETag of an object of any bucket; `accept` is called before the body is downloaded."""
     if is_nameable(key):
-        return _bucket(bucket).get(key, version_id, accept)
+        return _bucket(bucket, access).get(key, version_id, accept)
     with translate_aws_errors(f"reading s3://{bucket}/{key}"):
-        version = {"VersionId": version_id} if version_id else {}
-        answer = s3_client().get_object(Bucket=bucket, Key=key, **version)  # type: ignore[arg-type]
+        options = {**({"VersionId": version_id} if version_id else {}), **_payer(access)}
+        answer = s3_client(access.region).get_object(Bucket=bucket, Key=key, **options)  # type: ignore[arg-type]
         etag = _unquoted(answer["ETag"])
         accept(answer["ContentLength"], etag)
         return answer["Body"].read(), etag
 
 
-def head_object(bucket: str, key: str) -> str:
+def head_object(bucket: str, key: str, access: BucketAccess = OWN_BUCKET) -> str:
     """Returns the ETag of an object of any bucket."""
     if is_nameable(key):
-        return _bucket(bucket).head(key)
+        return _bucket(bucket, access).head(key)
     with translate_aws_errors(f"looking for s3://{bucket}/{key}"):
-        return _unquoted(s3_client().head_object(Bucket=bucket, Key=key)["ETag"])
+        answer = s3_client(access.region).head_object(Bucket=bucket, Key=key, **_payer(access))  # type: ignore[arg-type]
+        return _unquoted(answer["ETag"])
+
+
+def _payer(access: BucketAccess) -> dict[str, str]:
+    return {"RequestPayer": "requester"} if access.requester_pays else {}
 
 
 def _unquoted(etag: str | None) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kfm_pipelines.aws.clients import sns_client
@@ -41,9 +42,25 @@ def subscriptions_of(topic_arn: str) -> dict[str, str]:
     return {one["Endpoint"]: one["SubscriptionArn"] for page in pages for one in page["Subscriptions"]}
 
 
+def provider_subscription(topic_arn: str, queue_arn: str) -> str | None:
+    """Returns the ARN of our subscription to a topic of another account, which does not let us list its own."""
+    sns = sns_client(region_of(topic_arn))
+    with translate_aws_errors(f"listing our subscriptions to {topic_arn}"):
+        pages = sns.get_paginator("list_subscriptions").paginate()
+        ours = [one for page in pages for one in page["Subscriptions"]]
+        with suppress(sns.exceptions.AuthorizationErrorException, sns.exceptions.NotFoundException):
+            ours += sns.list_subscriptions_by_topic(TopicArn=topic_arn)["Subscriptions"]
+    found = (one for one in ours if one["TopicArn"] == topic_arn and one["Endpoint"] == queue_arn)
+    return next((one["SubscriptionArn"] for one in found), None)
+
+
+def region_of(arn: str) -> str:
+    return arn.split(":")[3]
+
+
 def get_subscription(arn: str) -> Subscription:
     with translate_aws_errors(f"reading subscription {arn}"):
-        attributes = sns_client().get_subscription_attributes(SubscriptionArn=arn)["Attributes"]
+        attributes = sns_client(region_of(arn)).get_subscription_attributes(SubscriptionArn=arn)["Attributes"]
     return Subscription(arn, attributes.get("RawMessageDelivery") == "true", attributes.get("FilterPolicy", ""))
 
 
@@ -66,6 +83,22 @@ def ensure_subscriptions(specs: Sequence[SubscriptionSpec], account: AwsAccount)
     """Takes the subscriptions of one topic. Returns one line for each that was created or changed."""
     existing = subscriptions_of(account.topic_arn(specs[0].topic)) if specs else {}
     return [line for spec in specs for line in _ensure_subscription(spec, account, existing)]
+
+
+def ensure_provider_subscription(spec: SubscriptionSpec, account: AwsAccount) -> list[str]:
+    """Subscribes our queue. A topic that does not exist or refuses us is left to `kfm doctor`: it is not ours, and the
+    other datasets must not wait for it."""
+    queue, label = account.queue_arn(spec.queue), f"subscription of {spec.queue} to {spec.topic}"
+    sns = sns_client(region_of(spec.topic))
+    if provider_subscription(spec.topic, queue) is not None:
+        return []
+    with (
+        translate_aws_errors(label),
+        suppress(sns.exceptions.NotFoundException, sns.exceptions.AuthorizationErrorException),
+    ):
+        sns.subscribe(TopicArn=spec.topic, Protocol="sqs", Endpoint=queue, Attributes=spec.settings())
+        return [label]
+    return []
 
 
 def _ensure_subscription(spec: SubscriptionSpec, account: AwsAccount, existing: dict[str, str]) -> list[str]:

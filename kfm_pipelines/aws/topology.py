@@ -33,7 +33,8 @@ class AwsAccount:
         return f"arn:{self.partition}:sqs:{self.region}:{self.account_id}:{name}"
 
     def topic_arn(self, name: str) -> str:
-        return f"arn:{self.partition}:sns:{self.region}:{self.account_id}:{name}"
+        """A topic of another account is named by its ARN already."""
+        return name if name.startswith("arn:") else f"arn:{self.partition}:sns:{self.region}:{self.account_id}:{name}"
 
     def bucket_arn(self, name: str) -> str:
         return f"arn:{self.partition}:s3:::{name}"
@@ -102,10 +103,14 @@ class TopicSpec:
 class SubscriptionSpec:
     """Which messages of a topic reach a queue, and whether raw. No filter means all."""
 
-    topic: str
+    topic: str  # a name, or the ARN of a provider's
     queue: str
     raw: bool = False
     filter_policy: FilterPolicy | None = None
+
+    @property
+    def of_provider(self) -> bool:
+        return self.topic.startswith("arn:")
 
     def settings(self) -> dict[str, str]:
         wanted = {"RawMessageDelivery": "true" if self.raw else "false"}
@@ -123,7 +128,7 @@ class Topology:
 
 def required_topology(settings: Settings, datasets: Datasets) -> Topology:
     """One topic for S3, one for producers that routes by attributes, one for FIFO producers, one for alerts."""
-    buckets = tuple(sorted({dataset.input.bucket for dataset in datasets.values()}))
+    buckets, feeds = own_buckets(datasets), provider_topics(datasets)
     dead, fifo_dead = settings.dead_letter_queue, settings.fifo_dead_letter_queue
     announced, notices, in_order = settings.topic, settings.notice_topic, settings.fifo_queue
     return Topology(
@@ -131,7 +136,7 @@ def required_topology(settings: Settings, datasets: Datasets) -> Topology:
             QueueSpec(dead, DEAD_LETTER_VISIBILITY_SECONDS),
             QueueSpec(fifo_dead, DEAD_LETTER_VISIBILITY_SECONDS),
             QueueSpec(settings.priority_queue, VISIBILITY_SECONDS, dead, (notices,)),
-            QueueSpec(settings.queue, VISIBILITY_SECONDS, dead, (announced, notices)),
+            QueueSpec(settings.queue, VISIBILITY_SECONDS, dead, (announced, notices, *feeds)),
             QueueSpec(settings.fifo_queue, VISIBILITY_SECONDS, fifo_dead, (in_order,)),
         ),
         topics=(
@@ -148,15 +153,27 @@ def required_topology(settings: Settings, datasets: Datasets) -> Topology:
             ),
             SubscriptionSpec(notices, settings.queue, filter_policy=filter_policy(datasets, ORDINARY_PRIORITIES)),
             SubscriptionSpec(in_order, settings.fifo_queue, raw=True),
+            *(SubscriptionSpec(feed, settings.queue) for feed in feeds),
         ),
     )
 
 
+def own_buckets(datasets: Datasets) -> tuple[str, ...]:
+    """Returns the buckets that are ours to create, version and announce."""
+    inputs = [one.input for one in datasets.values() if one.input.provider is None and not one.input.upstream]
+    return tuple(sorted({one.bucket for one in inputs}))
+
+
+def provider_topics(datasets: Datasets) -> tuple[str, ...]:
+    return tuple(sorted({one.input.provider.topic for one in datasets.values() if one.input.provider is not None}))
+
+
 def filter_policy(datasets: Datasets, priorities: Sequence[Priority]) -> FilterPolicy:
     """Drops the least selective field when SNS would refuse the policy: every message is checked again."""
+    routed = [dataset for dataset in datasets.values() if not dataset.input.upstream]
     wanted: dict[str, list[str]] = {
-        "product": sorted({dataset.product for dataset in datasets.values()}),
-        "dataset": sorted(datasets),
+        "product": sorted({dataset.product for dataset in routed}),
+        "dataset": sorted(dataset.dataset for dataset in routed),
         "priority": list(priorities),
     }
     for field in ("product", "dataset"):

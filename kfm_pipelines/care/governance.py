@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import rfc8785
 from pydantic import AfterValidator, Field
 
+from kfm_pipelines.care.footprints import Footprints, footprints_of
 from kfm_pipelines.care.policies import Policy, load_policy, refuse_if_mismatched, refuse_unless_current
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.care.secrets import key_check, secret_of
@@ -25,7 +26,9 @@ from kfm_pipelines.care.signatures import (
     sign,
 )
 from kfm_pipelines.care.tables import Exemption, PolicyVersion, exemptions_of, register_version
+from kfm_pipelines.care.upstreams import refuse_more_open
 from kfm_pipelines.declarations import DeclarationModel, KeyPart, NonEmptyText, Table
+from kfm_pipelines.declarations.areas import load_area
 from kfm_pipelines.declarations.dataset import Dataset, load_model
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused, ReviewRefused, SignatureRefused
 from kfm_pipelines.services import Services
@@ -142,6 +145,7 @@ class KeyRules:
     policy: Policy
     secret: bytes = field(repr=False)
     exemption: Exemption | None
+    footprints: Footprints | None = None  # of a policy for rasters
 
     @property
     def masks(self) -> bool:
@@ -162,6 +166,7 @@ class Governance:
     oversight: Oversight
     secret: bytes = field(repr=False)
     exemptions: Sequence[Exemption]
+    footprints: Footprints | None = None
 
     @property
     def policy(self) -> Policy:
@@ -176,7 +181,7 @@ class Governance:
         exemption = self.exemption_for(key)
         if exemption is not None:
             self._refuse_if_invalid(exemption)
-        return KeyRules(self.policy, self.secret, exemption)
+        return KeyRules(self.policy, self.secret, exemption, self.footprints)
 
     def exemption_for(self, keys: str) -> Exemption | None:
         """Returns the newest exemption that covers this key or prefix."""
@@ -186,11 +191,17 @@ class Governance:
         """Changes with everything that affects the published bytes."""
         exemption = self.rules_for(key).exemption
         parts = ["kfm-config-2", self._declaration_digest, self.policy.digest, exemption.id if exemption else None]
+        if self.footprints is not None:
+            parts.append(self.footprints.digest)
         return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
 
     @cached_property
     def _declaration_digest(self) -> str:
-        return self.oversight.dataset.digest
+        dataset = self.oversight.dataset
+        if not dataset.uses_area:
+            return dataset.digest
+        area = load_area(self.oversight.services.settings.resources, dataset.key.aoi)
+        return hashlib.sha256(rfc8785.dumps([dataset.digest, area.digest])).hexdigest()
 
     def _refuse_if_invalid(self, exemption: Exemption) -> None:
         expected = {
@@ -220,9 +231,12 @@ def governance_of(services: Services, dataset: Dataset) -> Governance:
     policy = oversight.policy
     refuse_unless_current(policy, services.today())
     refuse_if_mismatched(policy, dataset)
+    if dataset.input.upstream:
+        refuse_more_open(dataset, policy, services.datasets, partial(policy_of, services))
     secret = secret_of(services, policy.key_id) if policy.key_id else b""
     register_version(services.database, policy_version(policy, secret), dataset.dataset)
-    return Governance(oversight, secret, exemptions_of(services.database, dataset.dataset))
+    footprints = footprints_of(services, policy, secret) if policy.footprints else None
+    return Governance(oversight, secret, exemptions_of(services.database, dataset.dataset), footprints)
 
 
 def policy_version(policy: Policy, secret: bytes) -> PolicyVersion:

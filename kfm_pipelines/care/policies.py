@@ -2,13 +2,14 @@
 
 import hashlib
 from datetime import date, timedelta
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import rfc8785
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from kfm_pipelines.care.rules import ClassRules, Group, Sensitivity
+from kfm_pipelines.care.rules import ClassRules, Group, MaskRaster, Sensitivity
 from kfm_pipelines.declarations import ColumnName, DeclarationModel, KeyPart
 from kfm_pipelines.declarations.dataset import Dataset, read_yaml, validate_model
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
@@ -61,8 +62,8 @@ class Policy(DeclarationModel):
     review_every_days: Annotated[int, Field(ge=1, le=3650)]
     labels: list[Label] = Field(default_factory=list)
 
-    # One class for all records, or the column that holds it.
-    sensitivity: Sensitivity | None = None
+    # One class for all records, or the column that holds it. Under an undecided policy nothing is published.
+    sensitivity: Literal["open", "generalised", "restricted", "withheld", "undecided"] | None = None
     class_column: ColumnName | None = None
     classes: dict[Sensitivity, ClassRules] = Field(default_factory=dict)
 
@@ -71,16 +72,17 @@ class Policy(DeclarationModel):
     key_id: KeyPart | None = None  # the secret of displacement; a new secret needs a new version
     columns: Columns = Columns()
     wording: Sentence | None = None  # replaces withheld values
+    footprints: KeyPart | None = None  # a file in the folder KFM_FOOTPRINTS: the places that a raster must not show
 
     @model_validator(mode="after")
     def _check_classes(self) -> Self:
         if (self.sensitivity is None) == (self.class_column is None):
             raise ValueError("needs either sensitivity, for all records, or class_column")
-        if self.is_open and self.classes:
-            raise ValueError("classes: an open policy must have none")
-        if not self.is_open and not self.classes:
+        if not self.masks and self.classes:
+            raise ValueError(f"classes: an {self.sensitivity} policy must have none")
+        if self.masks and not self.classes:
             raise ValueError("classes: there are no rules for any class, so nothing may be published")
-        if self.sensitivity is not None and not self.is_open and set(self.classes) != {self.sensitivity}:
+        if self.sensitivity is not None and self.masks and set(self.classes) != {self.sensitivity}:
             raise ValueError(f"classes: must have rules for {self.sensitivity!r} and no other class")
         for sensitivity, rules in self.classes.items():
             rules.refuse_unless_allowed_for(sensitivity)
@@ -88,10 +90,14 @@ class Policy(DeclarationModel):
 
     @model_validator(mode="after")
     def _check_required_fields(self) -> Self:
-        if self.is_open:
+        if not self.masks:
             return self
         if self.key_id is None:
             raise ValueError("key_id: a policy that masks needs one")
+        if self.raster_rule is not None:
+            return self._check_raster_fields()
+        if self.footprints is not None:
+            raise ValueError("footprints: only a policy with a rule for rasters needs them")
         if not self.stable_id:
             raise ValueError("stable_id: a policy that masks must name the columns that identify a feature")
         if self.wording is None:
@@ -104,9 +110,28 @@ class Policy(DeclarationModel):
                 raise ValueError("classes: a group may only use columns that are kept")
         return self
 
+    def _check_raster_fields(self) -> Self:
+        if self.footprints is None:
+            raise ValueError("footprints: a policy that masks rasters must name the places they must not show")
+        if self.sensitivity is None or any(rules.rules for rules in self.classes.values()):
+            raise ValueError("classes: a policy that masks rasters has one sensitivity and a rule for rasters alone")
+        return self
+
+    @property
+    def raster_rule(self) -> MaskRaster | None:
+        return next((rules.raster for rules in self.classes.values() if rules.raster is not None), None)
+
     @property
     def is_open(self) -> bool:
         return self.sensitivity == "open"
+
+    @property
+    def is_decided(self) -> bool:
+        return self.sensitivity != "undecided"
+
+    @property
+    def masks(self) -> bool:
+        return self.is_decided and not self.is_open
 
     @property
     def name(self) -> str:
@@ -116,9 +141,10 @@ class Policy(DeclarationModel):
     def review_by(self) -> date:
         return self.reviewed_on + timedelta(days=self.review_every_days)
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        return hashlib.sha256(rfc8785.dumps(self.model_dump(mode="json"))).hexdigest()
+        without = {"footprints"} if self.footprints is None else None  # as it was before there were any
+        return hashlib.sha256(rfc8785.dumps(self.model_dump(mode="json", exclude=without))).hexdigest()
 
 
 def load_policy(resources: Path, name: str) -> Policy:
@@ -135,6 +161,11 @@ def load_policy(resources: Path, name: str) -> Policy:
 
 
 def refuse_unless_current(policy: Policy, today: date) -> None:
+    if not policy.is_decided:
+        raise PolicyRefused(
+            f"policy {policy.name} is undecided: nothing is published under it until somebody with authority decides "
+            "its sensitivity"
+        )
     if today > policy.review_by:
         raise PolicyRefused(
             f"policy {policy.name} was due for review by {policy.review_by}; nothing is published under it"
@@ -145,7 +176,7 @@ def refuse_unless_current(policy: Policy, today: date) -> None:
 
 def refuse_if_mismatched(policy: Policy, dataset: Dataset) -> None:
     """Raises PolicyRefused unless the policy covers exactly this dataset's columns."""
-    for mismatch in _mismatches(policy, dataset):
+    for mismatch in mismatches(policy, dataset):
         raise PolicyRefused(f"policy {policy.name} does not suit {dataset.dataset}: {mismatch}")
 
 
@@ -158,10 +189,18 @@ def refuse_policy_change(policy: Policy, candidate: Dataset) -> None:
         )
 
 
-def _mismatches(policy: Policy, dataset: Dataset) -> list[str]:
-    if dataset.sovereignty is not None and not policy.labels:
+def mismatches(policy: Policy, dataset: Dataset) -> list[str]:
+    """Returns why the policy does not cover this dataset; nothing suits or contradicts an undecided one."""
+    if policy.is_decided and dataset.sovereignty is not None and not policy.labels:
         return ["the data is a nation's, so the policy needs labels"]
-    if policy.is_open:
+    if not policy.masks:
+        return []
+    if dataset.key.split_by is not None:
+        return ["key.split_by would put the places of rows into the names of keys, which nothing masks"]
+    if (policy.raster_rule is not None) != (dataset.raster is not None):
+        masked, made = ("rasters", dataset.processor) if policy.raster_rule else ("places in a table", "raster")
+        return [f"it masks {masked}, and the dataset has processor: {made}"]
+    if dataset.raster is not None:
         return []
     table = dataset.table
     names = [column.name for column in table.columns]

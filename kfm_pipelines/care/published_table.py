@@ -9,7 +9,7 @@ RECORD, CELL, UNCERTAINTY, RECORDS = RESERVED_COLUMNS
 
 def published_table(dataset: Dataset, policy: Policy) -> Table:
     """Columns in order: record, class, cell, coordinates, geometry, uncertainty, count, kept, withheld."""
-    if policy.is_open:
+    if not policy.masks or policy.raster_rule is not None:  # the table of a raster is made of the masked raster
         return dataset.table
     table = dataset.table
     places = (table.longitude_column, table.latitude_column, table.geometry_column)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from kfm_pipelines.catalog.documents import document_bytes
-from kfm_pipelines.catalog.stac.item import PARQUET, ROOT_TITLE
+from kfm_pipelines.catalog.stac.item import PARQUET, ROOT_TITLE, title_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.identity import BBox, union
 from kfm_pipelines.state.revisions import PublishedKey
@@ -25,8 +25,8 @@ CONTEXT = {
     "media": "https://www.iana.org/assignments/media-types/",
     "kfm": "urn:kfm:",
 }
-_CADENCES = {"hourly": "PT1H", "daily": "P1D", "weekly": "P1W", "monthly": "P1M"}
-_WINDOWS = {"hour": "PT1H", "day": "P1D", "month": "P1M"}
+_CADENCES = {"hourly": "PT1H", "daily": "P1D", "weekly": "P1W", "monthly": "P1M", "yearly": "P1Y"}
+_WINDOWS = {"hour": "PT1H", "day": "P1D", "week": "P1W", "month": "P1M", "year": "P1Y"}
 _DCAT_US = ("https://resources.data.gov/dcat-us/3.0.0", "DCAT-US 3.0")
 _STAC = ("https://github.com/radiantearth/stac-spec/tree/v1.1.0", "SpatioTemporal Asset Catalog 1.1.0")
 _GEOPARQUET = ("https://geoparquet.org/releases/v1.1.0", "GeoParquet 1.1.0")
@@ -154,7 +154,7 @@ def _distributions(series: Series) -> list[Node]:
 
 def _file_distribution(dataset: Dataset, one: PublishedKey, up: str) -> Node:
     return {
-        **_distribution(dataset, f"{dataset.title}, {one.key.split(':')[3]}", PARQUET),
+        **_distribution(dataset, title_of(dataset, one.key), PARQUET),
         "@id": f"kfm:distribution:{one.key}",
         "dcterms:identifier": one.key,
         "dcterms:temporal": _period(one.window_start, one.window_end),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines.events.release import read_release_uri
 from kfm_pipelines.settings import shipped_path
 
 if TYPE_CHECKING:
@@ -107,3 +108,9 @@ def _schemas() -> Mapping[str, Any]:
     from pystac.validation.local_validator import get_local_schema_cache
 
     return get_local_schema_cache()
+
+
+def source_href(uri: str) -> str:
+    """Returns the link from an Item to one of its inputs: an object's address, or the Item of an upstream's key."""
+    upstream = read_release_uri(uri)
+    return f"../../{upstream[0]}/items/{upstream[1]}.json" if upstream else uri

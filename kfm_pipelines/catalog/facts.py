@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import ceil, cos, radians
 
+from kfm_pipelines.data_files import TABLE_ALONE, Attachments
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.identity import BBox
 
@@ -114,6 +115,7 @@ class ReleaseFacts:
     size: int = 0
     rows: int = 0
     bbox: BBox | None = None
+    attachments: Attachments = TABLE_ALONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""`kfm demo`: publishes streamflow, drought and heritage samples on the real stack, each event sent twice."""
+"""`kfm demo`: publishes streamflow, drought and heritage samples on the real stack, each event sent twice, and what is
+derived from them, of which no event is sent."""
 
 import os
 import time
@@ -16,6 +17,9 @@ from kfm_pipelines.console.output import console, format_count, json_option, pro
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.dispatch.tables import open_dispatches
 from kfm_pipelines.errors import ServiceUnavailable
+from kfm_pipelines.events import CanonicalKey, parse_label
+from kfm_pipelines.events.release import derived_key
+from kfm_pipelines.inbox.releases import all_announced
 from kfm_pipelines.local.dagster import serve_recovered
 from kfm_pipelines.local.process import is_running
 from kfm_pipelines.operations.status.gauges import emit_gauges
@@ -28,7 +32,7 @@ DATASET = "usgs/streamflow"
 START = datetime(2025, 12, 4, tzinfo=UTC)
 # A FIFO queue delivers one of two equal messages; S3's own notification is the second.
 OTHER_SAMPLES = (
-    SampleRequest("drought/tribal-areas", datetime(2025, 6, 24, tzinfo=UTC), 1, copies=1, route="fifo"),
+    SampleRequest("drought/tribal-areas", datetime(2025, 12, 2, tzinfo=UTC), 1, copies=1, route="fifo"),
     SampleRequest("heritage/sites", datetime(2026, 5, 1, tzinfo=UTC), 1, copies=1, route="s3"),
 )
 
@@ -42,10 +46,11 @@ def demo(windows: int, timeout: int, as_json: bool) -> None:
     _display_note("starting Postgres, S3, SNS and SQS on this machine", as_json)
     with open_services() as services, _serve_dagster_if_needed(services, as_json):
         before = _queue_totals(services)
-        keys = _emit(services, windows, as_json)
+        sent = _emit(services, windows, as_json)
+        keys = [*sent, *_derived_keys(services, sent)]
         already = revisions_of(services.database, keys)
         with progress("keys done", len(keys), quiet=as_json) as show:
-            _wait(services, keys, before["received"] + 2 * len(keys), time.monotonic() + timeout, show)
+            _wait(services, keys, before["received"] + 2 * len(sent), time.monotonic() + timeout, show)
         summary = _summarise(services, keys, already, before)
         emit_gauges(services, at_once=True)  # so that kfm status is up to date
     done = summary["published_keys"] + len(summary["awaiting_review"])
@@ -62,6 +67,19 @@ def _emit(services: Services, windows: int, as_json: bool) -> list[str]:
             sender = sender_for_route(services, samples.route, "topic", services.datasets[samples.dataset].pipeline)
             keys += emit_samples(services, samples, sender, lambda number: show(len(keys) + number))  # noqa: B023
         return keys
+
+
+def _derived_keys(services: Services, keys: list[str]) -> list[str]:
+    """Returns the keys that follow from these."""
+    parsed = [CanonicalKey.parse(key) for key in keys]
+    found = {
+        derived_key(dataset, parse_label(key.time_window).start): None
+        for dataset in services.datasets.values()
+        for name in dataset.input.upstream_names
+        for key in parsed
+        if key.source == services.datasets[name].key.source
+    }
+    return list(found)
 
 
 def _queue_totals(services: Services) -> Counter[str]:
@@ -82,11 +100,12 @@ def _serve_dagster_if_needed(services: Services, as_json: bool) -> Iterator[None
 
 def _wait(services: Services, keys: list[str], messages: int, deadline: float, show: Callable[[int], None]) -> None:
     while True:
+        announced = all_announced(services)  # before the keys, which are due when they are announced
         open_keys = keys_in_progress(services.database, keys)
         received = _queue_totals(services)["received"]
         show(len(keys) - len(open_keys) if received >= messages else 0)
         # A run writes its last events after its last key; wait until Dagster has recorded its end.
-        if received >= messages and not open_keys and not open_dispatches(services.database):
+        if received >= messages and announced and not open_keys and not open_dispatches(services.database):
             return
         if time.monotonic() > deadline:
             logs = services.settings.home / "logs"

@@ -2,19 +2,29 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import rfc8785
 import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
+from kfm_pipelines.declarations.areas import load_area
+from kfm_pipelines.declarations.faults import Fault, refuse
 from kfm_pipelines.declarations.identity import Extent, KeyTemplate, Licence, Provider, Sovereignty
-from kfm_pipelines.declarations.inputs import Input
+from kfm_pipelines.declarations.inputs import RASTER_FORMATS, Input
+from kfm_pipelines.declarations.overlaps import overlaps
 from kfm_pipelines.declarations.quality import Canary, Quality
-from kfm_pipelines.declarations.tables import Table, TransformName
+from kfm_pipelines.declarations.rasters import Raster, raster_table
+from kfm_pipelines.declarations.scenes import Scene, scene_table
+from kfm_pipelines.declarations.splits import members_of, split_faults
+from kfm_pipelines.declarations.tables import Column, Table, TransformName
 from kfm_pipelines.declarations.timeliness import Concurrency, DueRule, LateRule, ServiceLevel, Watermark
+from kfm_pipelines.declarations.upstreams import derivation_faults, upstream_faults
+from kfm_pipelines.declarations.vectors import Vector, feature_faults
 from kfm_pipelines.declarations.words import DeclarationModel, KeyPart, NonEmptyText, Owner, Tag, WindowLength
 from kfm_pipelines.errors import DatasetUnknown, DeclarationInvalid
 
@@ -22,8 +32,10 @@ Model = TypeVar("Model", bound=DeclarationModel)
 
 # Everything that shapes the published bytes, except the transform.
 _DIGEST_FIELDS = {"dataset", "title", "key", "processor", "policy", "sovereignty", "extent", "table", "licence"}
+# So do these, where they are declared.
+_OPTIONAL_DIGEST_FIELDS = {"vector", "raster", "scene"}
 # How objects are read.
-_READING_FIELDS = {"format", "formats", "csv", "timezone", "columns"}
+_READING_FIELDS = {"upstream", "format", "formats", "csv", "timezone", "columns"}
 
 # The C loader, where PyYAML has it, is seven times as fast, and every process reads the declarations.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -31,8 +43,18 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PATTERN_GROUPS: Mapping[WindowLength, frozenset[str]] = {
     "hour": frozenset({"year", "month", "day", "hour"}),
     "day": frozenset({"year", "month", "day"}),
+    "week": frozenset({"year", "month", "day"}),
     "month": frozenset({"year", "month"}),
+    "year": frozenset({"year"}),
 }
+_ISO_WEEK = frozenset({"year", "week"})
+
+
+Processor = Literal["table", "vector", "raster", "scene"]
+_DERIVED_TABLES: Mapping[Any, Any] = {"raster": (Raster, raster_table), "scene": (Scene, scene_table)}
+_ANY_TABLE = Table(
+    primary_key=["id"], columns=[Column(name="id", type="string", nullable=False, description="Stands for a table")]
+)
 
 
 def pipeline_of(dataset: str) -> str:
@@ -52,13 +74,17 @@ class Dataset(DeclarationModel):
     providers: list[Provider]
     key: KeyTemplate
     input: Input
-    processor: Literal["table"]
+    processor: Processor
+    vector: Vector | None = None
+    raster: Raster | None = None
+    scene: Scene | None = None
     transform: TransformName | None = None  # applied to the input table; may add columns the objects do not have
     policy: KeyPart
     review: Literal["none", "required"] = "none"  # whether an authority must approve each release
     sovereignty: Sovereignty | None = None
     extent: Extent | None = None
-    table: Table
+    outside_aoi: Literal["refuse", "clip", "warn"] | None = None  # what becomes of what lies outside; None refuses it
+    table: Table  # of rasters and scenes, it follows from what is declared of them
     concurrency: Concurrency = Concurrency()
     quality: Quality = Quality()
     canary: Canary | None = None
@@ -67,49 +93,108 @@ class Dataset(DeclarationModel):
     late: LateRule = "patch"  # what happens to an event made after its window closed
     slo: ServiceLevel = ServiceLevel()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _derive_table(cls, values: Any) -> Any:
+        """Adds the table of a raster or scene, which follows from its section."""
+        derivation = _DERIVED_TABLES.get(values.get("processor")) if isinstance(values, dict) else None
+        if derivation is None or "table" in values:
+            return values
+        model, derive = derivation
+        try:
+            declared = model.model_validate(values.get(values["processor"]))
+            return {**values, "table": derive(declared, str(values["key"]["h3_res"]))}
+        except (ValidationError, KeyError, TypeError):
+            return {**values, "table": _ANY_TABLE}  # what is wrong with the section or the key is reported
+
     @model_validator(mode="after")
-    def _check_limit_prefixes(self) -> Self:
-        start = f"{self.key.source}:{self.key.aoi}:"
-        for limit in self.concurrency.limits:
+    def _check_sections(self) -> Self:
+        refuse(fault for check in self.CHECKS for fault in check(self))
+        return self
+
+    def _processor_faults(self) -> Iterator[Fault]:
+        for name in ("vector", "raster", "scene"):
+            if (getattr(self, name) is not None) and self.processor != name:
+                yield Fault(f"{name} needs processor: {name}", (name,))
+        if self.processor in _DERIVED_TABLES:
+            if (section := getattr(self, self.processor)) is None:
+                yield Fault(f"processor: {self.processor} needs a section {self.processor}", ("processor",))
+            elif self.table != _DERIVED_TABLES[self.processor][1](section, self.key.h3_res):
+                yield Fault(f"table follows from the section {self.processor}; leave it out", ("table",))
+
+    def _format_faults(self) -> Iterator[Fault]:
+        formats, path = {self.input.format, *self.input.formats.values()}, ("input", "format")
+        if (self.processor == "scene") != (self.input.format == "folder"):
+            yield Fault("processor: scene and input.format: folder go together", path)
+        for one in sorted(formats):
+            if (one in RASTER_FORMATS) != (self.processor == "raster") and self.processor != "scene":
+                yield Fault(f"input.format: {one} does not go with processor: {self.processor}", path)
+        yield from feature_faults(self.processor, formats, self.table)
+
+    def _limit_faults(self) -> Iterator[Fault]:
+        start = f"{self.key.source}:{self.key.aoi}{'-' if self.key.has_members else ':'}"
+        for place, limit in enumerate(self.concurrency.limits):
             if not (limit.prefix.startswith(start) or start.startswith(limit.prefix)):
-                raise ValueError(f"concurrency.limits: no key of this dataset begins with {limit.prefix!r}")
-        return self
+                sentence = f"concurrency.limits: no key of this dataset begins with {limit.prefix!r}"
+                yield Fault(sentence, ("concurrency", "limits", place, "prefix"))
 
-    @model_validator(mode="after")
-    def _check_quality_columns(self) -> Self:
-        for name in self.quality.columns:
-            try:
-                self.table.column(name)
-            except ValueError as error:
-                raise ValueError(f"quality: {error}") from None
-        for limited in (*self.quality.ranges, *self.quality.statistics):
-            counted = getattr(limited, "measure", None) == "distinct"
-            if not counted and self.table.column(limited.column).type not in ("int64", "float64"):
-                raise ValueError(f"quality: {limited.column!r} must be of type int64 or float64 to have bounds")
-        return self
+    def _split_faults(self) -> Iterator[Fault]:
+        yield from split_faults(self.key.split_by, self.processor, self.table)
 
-    @model_validator(mode="after")
-    def _check_candidate_version(self) -> Self:
+    def _quality_faults(self) -> Iterator[Fault]:
+        quality, types = self.quality, {column.name: column.type for column in self.table.columns}
+        for section in ("ranges", "statistics", "nulls"):
+            for place, limited in enumerate(getattr(quality, section)):
+                path = ("quality", section, place, "column")
+                if limited.column not in types:
+                    yield Fault(f"quality: {self.table.unknown(limited.column)}", path)
+                    continue
+                unbounded = section == "nulls" or getattr(limited, "measure", None) == "distinct"
+                if not unbounded and types[limited.column] not in ("int64", "float64"):
+                    sentence = f"quality: {limited.column!r} must be of type int64 or float64 to have bounds"
+                    yield Fault(sentence, path)
+
+    def _candidate_faults(self) -> Iterator[Fault]:
         if self.canary and self.canary.transform_version == self.key.transform_version:
-            raise ValueError("canary.transform_version must differ from key.transform_version")
-        return self
+            sentence = "canary.transform_version must differ from key.transform_version"
+            yield Fault(sentence, ("canary", "transform_version"))
 
-    @model_validator(mode="after")
-    def _check_pattern_groups(self) -> Self:
+    def _pattern_faults(self) -> Iterator[Fault]:
+        if self.input.upstream:
+            return
         groups = set(re.compile(self.input.object_pattern).groupindex)
-        if missing := _PATTERN_GROUPS[self.key.window] - groups:
-            raise ValueError(
+        missing = _PATTERN_GROUPS[self.key.window] - groups
+        if missing and not (self.key.window == "week" and groups >= _ISO_WEEK):
+            sentence = (
                 f"input.object_pattern needs a group (?P<{min(missing)}>…) to name a window of one {self.key.window}"
             )
-        if self.watermark.partition is not None and self.watermark.partition not in groups:
-            raise ValueError(
-                f"watermark.partition: input.object_pattern has no group (?P<{self.watermark.partition}>…)"
-            )
-        return self
+            yield Fault(sentence, ("input", "object_pattern"))
+        for path, name in (
+            (("key", "fold_by"), self.key.fold_by),
+            (("watermark", "partition"), self.watermark.partition),
+        ):
+            if name is not None and name not in groups:
+                yield Fault(f"{'.'.join(path)}: input.object_pattern has no group (?P<{name}>…)", path)
+
+    # Each needs only the sections that it reads, so that they can be run on what is valid of a declaration.
+    CHECKS: ClassVar[tuple[Callable[["Dataset"], Iterator[Fault]], ...]] = (
+        _processor_faults, _format_faults, _limit_faults, _split_faults, _quality_faults, _candidate_faults,
+        _pattern_faults, derivation_faults,
+    )  # fmt: skip
 
     @property
     def pipeline(self) -> str:
         return pipeline_of(self.dataset)
+
+    @property
+    def uses_area(self) -> bool:
+        """Whether the shape of the area affects what is published."""
+        return self.outside_aoi == "clip" or self.processor in ("raster", "scene")
+
+    @property
+    def has_judged_places(self) -> bool:
+        """Whether rows have places that must lie in the area. Cells of rasters may reach beyond it at its edge."""
+        return self.processor in ("table", "vector") and bool(self.table.position_columns)
 
     @property
     def event_source(self) -> str:
@@ -125,8 +210,15 @@ class Dataset(DeclarationModel):
     def digest_document(self) -> dict[str, Any]:
         """The part of the declaration that shapes the published bytes."""
         shaping = self.model_dump(mode="json", include=_DIGEST_FIELDS) | {"table": self.table.digest_document}
+        for name in ("fold_by", "split_by"):  # likewise below: the digest stays what it was before there was the field
+            if shaping["key"][name] is None:
+                del shaping["key"][name]
         if self.transform is not None:  # otherwise the digest is the same as before transforms existed
             shaping["transform"] = self.transform
+        for name in _OPTIONAL_DIGEST_FIELDS & self.model_fields_set:
+            shaping |= self.model_dump(mode="json", include={name}, exclude_none=True)
+        if self.outside_aoi == "clip":  # otherwise the same bytes are published, or none
+            shaping["outside_aoi"] = self.outside_aoi
         reading = self.input.model_dump(mode="json", include=_READING_FIELDS, exclude_defaults=True)
         if reading != {"format": "parquet"}:  # likewise, as before there were other formats
             shaping["input"] = reading
@@ -136,8 +228,10 @@ class Dataset(DeclarationModel):
 class Datasets(Mapping[str, Dataset]):
     """All declared datasets by name. Looking up an undeclared one raises DatasetUnknown."""
 
-    def __init__(self, declared: Mapping[str, Dataset]) -> None:
+    def __init__(self, declared: Mapping[str, Dataset], resources: Path | None = None) -> None:
         self._declared = dict(sorted(declared.items()))
+        self._resources = resources
+        self._members: dict[str, tuple[str, ...]] = {}
 
     def __getitem__(self, name: str) -> Dataset:
         try:
@@ -155,6 +249,15 @@ class Datasets(Mapping[str, Dataset]):
     def __len__(self) -> int:
         return len(self._declared)
 
+    def members_of(self, name: str) -> tuple[str, ...]:
+        """Returns the members of a dataset that splits its objects; () of others. Raises DeclarationInvalid when cells
+        are declared for an area that is missing or too large."""
+        if name not in self._members:
+            key = self[name].key
+            load = partial(load_area, self._resources or Path(), key.aoi)
+            self._members[name] = members_of(key.split_by, load) if key.split_by else ()
+        return self._members[name]
+
 
 def load_dataset(path: Path) -> Dataset:
     return load_model(Dataset, path)
@@ -165,10 +268,13 @@ def load_datasets(resources: Path) -> Datasets:
     datasets: dict[str, Dataset] = {}
     for path in sorted((resources / "datasets").glob("*.yaml")):
         new = load_dataset(path)
-        for other in datasets.values():
-            _refuse_overlap(path, new, other)
+        for fault in (fault for other in datasets.values() for fault in overlaps(new, other)):
+            raise DeclarationInvalid(f"{path.name}: {fault.sentence}")
         datasets[new.dataset] = new
-    return Datasets(datasets)
+    for one in datasets.values():
+        for fault in upstream_faults(one, datasets):
+            raise DeclarationInvalid(f"{one.dataset}: {fault.sentence}")
+    return Datasets(datasets, resources)
 
 
 def load_model(model: type[Model], path: Path, name: str | None = None) -> Model:
@@ -194,29 +300,19 @@ def read_yaml(path: Path) -> object:
 
 def format_validation_error(error: ValidationError) -> str:
     """Formats the first error as one sentence."""
-    # A default computed from an invalid field is not a second mistake.
-    first, *others = (one for one in error.errors() if one["type"] != "default_factory_not_called")
+    first, *others = mistakes_of(error)
     field = ".".join(str(part) for part in first["loc"]) or "declaration"
     more = f" (and {len(others)} more)" if others else ""
-    given = first["input"]
-    quotable = isinstance(given, str | int | float | bool) and first["type"] != "extra_forbidden"
-    found = f", not {given!r}" if quotable else ""
-    return f"{field}: {first['msg'].removeprefix('Value error, ')}{found}{more}"
+    return f"{field}: {format_mistake(first)}{more}"
 
 
-def _refuse_overlap(path: Path, new: Dataset, other: Dataset) -> None:
-    if new.pipeline.replace("-", "_") == other.pipeline.replace("-", "_"):
-        raise DeclarationInvalid(
-            f"{path.name}: dataset {new.dataset!r} is declared twice, or its name is too close to {other.dataset!r}"
-        )
-    if new.key.source == other.key.source and new.key.aoi == other.key.aoi:
-        raise DeclarationInvalid(
-            f"{path.name}: key.source and key.aoi are the same as in {other.dataset!r}, so their keys would collide"
-        )
-    if new.input.bucket == other.input.bucket and (
-        new.input.prefix.startswith(other.input.prefix) or other.input.prefix.startswith(new.input.prefix)
-    ):
-        raise DeclarationInvalid(f"{path.name}: input.prefix overlaps that of {other.dataset!r}")
-    both = {event.source for event in new.input.events} & {event.source for event in other.input.events}
-    if both:
-        raise DeclarationInvalid(f"{path.name}: input.events: {min(both)} already belongs to {other.dataset!r}")
+def mistakes_of(error: ValidationError) -> list[ErrorDetails]:
+    # A default computed from an invalid field is not a second mistake.
+    return [one for one in error.errors() if one["type"] != "default_factory_not_called"]
+
+
+def format_mistake(mistake: ErrorDetails) -> str:
+    """Formats what is wrong with a field, and quotes its value."""
+    given = mistake["input"]
+    quotable = isinstance(given, str | int | float | bool) and mistake["type"] != "extra_forbidden"
+    return mistake["msg"].removeprefix("Value error, ") + (f", not {given!r}" if quotable else "")

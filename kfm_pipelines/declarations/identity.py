@@ -5,9 +5,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from kfm_pipelines.declarations.words import DeclarationModel, KeyPart, NonEmptyText, WindowLength
+from kfm_pipelines.declarations.splits import SplitBy
+from kfm_pipelines.declarations.words import ColumnName, DeclarationModel, KeyPart, NonEmptyText, WindowLength
 
 BBox = tuple[float, float, float, float]  # west, south, east, north
+UNDECIDED_LICENCE = "LicenseRef-undecided"  # stands in a new declaration until somebody writes the right one
 
 
 class Licence(DeclarationModel):
@@ -29,6 +31,20 @@ class KeyTemplate(DeclarationModel):
     h3_res: Annotated[str, StringConstraints(pattern=r"^(none|[0-9]|1[0-5])$")]
     window: WindowLength
     transform_version: KeyPart
+    # A group of `input.object_pattern`, such as tile or station: each of its values in a window has a key of its own.
+    fold_by: ColumnName | None = None
+    split_by: SplitBy | None = None  # gives the rows of one object to several keys
+
+    @model_validator(mode="after")
+    def _check_members(self) -> Self:
+        if self.fold_by and self.split_by:
+            raise ValueError("fold_by and split_by exclude each other: both name the member in a key")
+        return self
+
+    @property
+    def has_members(self) -> bool:
+        """Whether a dash and the name of a tile, station, county or cell follow the AOI in each key."""
+        return self.fold_by is not None or self.split_by is not None
 
 
 class Extent(DeclarationModel):

@@ -1,15 +1,19 @@
 """The table of a dataset: its columns, which of them identify, date and locate a row, and its Arrow schema."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
+from kfm_pipelines.declarations.faults import Fault, refuse
 from kfm_pipelines.declarations.words import ColumnName, ColumnType, DeclarationModel, LocationRole, NonEmptyText
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TransformName = Literal["metric_discharge"]
+JoinName = Literal["drought_streamflow"]  # of a derived dataset: the tables of all its upstreams as one
+TransformName = Literal["metric_discharge", JoinName]
+JOINS: tuple[str, ...] = get_args(JoinName)
 
 
 class Column(DeclarationModel):
@@ -43,30 +47,25 @@ class Table(DeclarationModel):
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
-        names = [column.name for column in self.columns]
-        if len(set(names)) != len(names):
-            raise ValueError("columns has the same name twice")
-        found_in = [column.source or column.name for column in self.columns if not column.derived]
-        if len(set(found_in)) != len(found_in):
-            raise ValueError("columns has the same source twice")
-        if (self.longitude_column is None) != (self.latitude_column is None):
-            raise ValueError("longitude_column and latitude_column go together")
-        self._check_type(self.time_column, ("timestamp", "date"))
-        self._check_type(self.longitude_column, ("float64",))
-        self._check_type(self.latitude_column, ("float64",))
-        self._check_type(self.geometry_column, ("geometry",))
-        for name in self.primary_key:
-            self.column(name)
-        for column in self.columns:
-            self._check_derived(column)
-        self._check_conflicts()
+        refuse(self.faults())
         return self
+
+    def faults(self) -> Iterator[Fault]:
+        yield from self._name_faults()
+        yield from self._role_faults()
+        for place, column in enumerate(self.columns):
+            if column.derived is not None:
+                yield from (Fault(sentence, ("columns", place)) for sentence in self._derivation_faults(column))
+        yield from self._conflict_faults()
 
     def column(self, name: str) -> Column:
         for column in self.columns:
             if column.name == name:
                 return column
-        raise ValueError(f"{name!r} is not one of the columns {', '.join(column.name for column in self.columns)}")
+        raise ValueError(self.unknown(name))
+
+    def unknown(self, name: str) -> str:
+        return f"{name!r} is not one of the columns {', '.join(column.name for column in self.columns)}"
 
     @property
     def identity_columns(self) -> list[str]:
@@ -90,44 +89,79 @@ class Table(DeclarationModel):
         ]
 
     @property
+    def position_columns(self) -> list[str]:
+        """Where a row lies: its longitude and latitude, or else its geometry."""
+        pair = [name for name in (self.longitude_column, self.latitude_column) if name]
+        return pair or ([self.geometry_column] if self.geometry_column else [])
+
+    @property
     def derived_column(self) -> Column | None:
         return next((column for column in self.columns if column.derived), None)
 
-    def _check_derived(self, column: Column) -> None:
-        if column.derived is None:
-            return
-        if self.longitude_column is None or self.latitude_column is None:
-            raise ValueError(f"{column.name!r} is derived, which needs longitude_column and latitude_column")
+    def _name_faults(self) -> Iterator[Fault]:
+        names = [column.name for column in self.columns]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                yield Fault(f"columns has the same name twice: {name!r}", ("columns", place, "name"))
+        found_in = [None if column.derived else column.source or column.name for column in self.columns]
+        for place, source in enumerate(found_in):
+            if source is not None and source in found_in[:place] and names[place] not in names[:place]:
+                yield Fault(f"columns has the same source twice: {source!r}", ("columns", place))
+
+    def _role_faults(self) -> Iterator[Fault]:
+        if (self.longitude_column is None) != (self.latitude_column is None):
+            yield Fault("longitude_column and latitude_column go together")
+        yield from self._type_faults("time_column", ("timestamp", "date"))
+        yield from self._type_faults("longitude_column", ("float64",))
+        yield from self._type_faults("latitude_column", ("float64",))
+        yield from self._type_faults("geometry_column", ("geometry",))
+        known = {column.name for column in self.columns}
+        for place, name in enumerate(self.primary_key):
+            if name not in known:
+                yield Fault(self.unknown(name), ("primary_key", place))
+
+    def _derivation_faults(self, column: Column) -> Iterator[str]:
+        types = {one.name: one for one in self.columns}
+        pair = [types.get(name) for name in (self.longitude_column, self.latitude_column) if name is not None]
+        if len(pair) < 2:
+            yield f"{column.name!r} is derived, which needs longitude_column and latitude_column"
         if column.name != self.geometry_column:
-            raise ValueError(f"{column.name!r} is derived, so it must be the geometry_column")
+            yield f"{column.name!r} is derived, so it must be the geometry_column"
         if column.source is not None:
-            raise ValueError(f"{column.name!r} is derived, so it cannot have a source")
-        nullable = self.column(self.longitude_column).nullable or self.column(self.latitude_column).nullable
-        if column.nullable != nullable:
-            raise ValueError(
-                f"{column.name!r} must have nullable: {str(nullable).lower()}, like the columns it is derived from"
-            )
+            yield f"{column.name!r} is derived, so it cannot have a source"
+        nullable = any(one is not None and one.nullable for one in pair)
+        if len(pair) == 2 and None not in pair and column.nullable != nullable:
+            yield f"{column.name!r} must have nullable: {str(nullable).lower()}, like the columns it is derived from"
         if column.name in self.primary_key:
-            raise ValueError(f"{column.name!r} is derived, so it cannot be in the primary_key")
+            yield f"{column.name!r} is derived, so it cannot be in the primary_key"
 
-    def _check_conflicts(self) -> None:
+    def _conflict_faults(self) -> Iterator[Fault]:
         if self.on_conflict == "refuse" and (self.order_by or self.revision_column):
-            raise ValueError("order_by and revision_column need on_conflict: newest or keep_both")
+            yield Fault("order_by and revision_column need on_conflict: newest or keep_both", ("on_conflict",))
         if self.on_conflict != "refuse" and not self.order_by:
-            raise ValueError(f"on_conflict: {self.on_conflict} needs order_by, the columns that say which row is newer")
-        for order in self.order_by:
-            if order.ranks is not None and self.column(order.column).type != "string":
-                raise ValueError(f"order_by: {order.column!r} has ranks, so it must be of type string")
-            self.column(order.column)
+            sentence = f"on_conflict: {self.on_conflict} needs order_by, the columns that say which row is newer"
+            yield Fault(sentence, ("on_conflict",))
+        types = {column.name: column.type for column in self.columns}
+        for place, order in enumerate(self.order_by):
+            path = ("order_by", place, "column")
+            if order.column not in types:
+                yield Fault(self.unknown(order.column), path)
+            elif order.ranks is not None and types[order.column] != "string":
+                yield Fault(f"order_by: {order.column!r} has ranks, so it must be of type string", path)
         if (self.on_conflict == "keep_both") != (self.revision_column is not None):
-            raise ValueError("revision_column and on_conflict: keep_both go together")
-        self._check_type(self.revision_column, ("int64",))
+            yield Fault("revision_column and on_conflict: keep_both go together", ("on_conflict",))
+        yield from self._type_faults("revision_column", ("int64",))
         if self.revision_column is not None and self.revision_column not in self.primary_key:
-            raise ValueError(f"{self.revision_column!r} must be in the primary_key, because it tells the rows apart")
+            sentence = f"{self.revision_column!r} must be in the primary_key, because it tells the rows apart"
+            yield Fault(sentence, ("revision_column",))
 
-    def _check_type(self, name: str | None, expected: tuple[ColumnType, ...]) -> None:
-        if name is not None and (found := self.column(name).type) not in expected:
-            raise ValueError(f"{name!r} must be of type {' or '.join(expected)}, not {found}")
+    def _type_faults(self, role: str, expected: tuple[ColumnType, ...]) -> Iterator[Fault]:
+        name = getattr(self, role)
+        found = {column.name: column.type for column in self.columns}
+        if name is not None and name not in found:
+            yield Fault(self.unknown(name), (role,))
+        elif name is not None and found[name] not in expected:
+            yield Fault(f"{name!r} must be of type {' or '.join(expected)}, not {found[name]}", (role,))
 
 
 def declared_schema(table: Table) -> "pa.Schema":

@@ -14,7 +14,7 @@ NonEmptyText = Annotated[str, StringConstraints(min_length=1, strip_whitespace=T
 # What Dagster accepts. It would refuse anything else while loading the definitions, and take all datasets down.
 Owner = Annotated[str, StringConstraints(pattern=r"^(team:[A-Za-z0-9_]+|[^@\s]+@[^@\s]+\.[^@\s]+)$")]
 Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,63}$")]
-WindowLength = Literal["hour", "day", "month"]
+WindowLength = Literal["hour", "day", "week", "month", "year"]  # weeks are those of ISO 8601
 
 _NAME = r"[a-z0-9]+([_-][a-z0-9]+)*"
 EVENT_SOURCE = rf"kfm\.{_NAME}\.{_NAME}"  # also in the contract of FIFO envelopes

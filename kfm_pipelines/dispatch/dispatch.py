@@ -88,8 +88,8 @@ def dispatch(instance: dg.DagsterInstance, services: Services, *, deadline: floa
     configure_serial_pools(instance, services.datasets)
     still_open = _drop_killed(services, close_finished_dispatches(instance, services))
     lost = [one.dispatch for one in still_open if one.is_lost and one.dispatch.dataset in services.datasets]
-    requests = [_build_request(services, one.dataset, one.keys, one.run_key) for one in lost]
-    capacity = RunCapacity(services.datasets, services.settings.runs_in_flight)
+    requests = [_build_request(services, one.dataset, one.keys, one.run_key, urgent=one.urgent) for one in lost]
+    capacity = RunCapacity(services.datasets, services.settings.runs_in_flight, queues=True)
     for one in still_open:
         capacity.reserve(one.dispatch.dataset, one.dispatch.keys, slots=1 if one.dispatch.process is None else 0)
     scheduler = FairScheduler(tables.recent_dispatches(services.database, HISTORY_LENGTH))
@@ -101,7 +101,7 @@ def dispatch(instance: dg.DagsterInstance, services: Services, *, deadline: floa
         if tables.record_dispatch(services.database, run.run_key, run.dataset, run.names):
             capacity.reserve(run.dataset, run.names)
             scheduler.record_run(run)
-            requests.append(_build_request(services, run.dataset, run.names, run.run_key))
+            requests.append(_build_request(services, run.dataset, run.names, run.run_key, urgent=run.urgent))
     held_back = sum(len(run.keys) for run in waiting)
     stopped = tuple(kill_switch.killed_with_due_keys(services.database))
     return RunRequests(tuple(requests), len(still_open), held_back, stopped)
@@ -261,9 +261,11 @@ def range_tags(keys: Sequence[str]) -> dict[str, str]:
     return {internals.ASSET_PARTITION_RANGE_START_TAG: keys[0], internals.ASSET_PARTITION_RANGE_END_TAG: keys[-1]}
 
 
-def _build_request(services: Services, dataset_name: str, keys: Sequence[str], run_key: str) -> dg.RunRequest:
+def _build_request(
+    services: Services, dataset_name: str, keys: Sequence[str], run_key: str, *, urgent: bool
+) -> dg.RunRequest:
     dataset = services.datasets[dataset_name]
-    tags = {**run_tags(dataset, keys), **EVENT_RUN_TAGS}
+    tags = {**run_tags(dataset, keys), **EVENT_RUN_TAGS, **({internals.PRIORITY_TAG: "1"} if urgent else {})}
     if len(keys) == 1:
         return dg.RunRequest(run_key, job_name=group_of(dataset), partition_key=keys[0], tags=tags)
     return dg.RunRequest(run_key, job_name=group_of(dataset), tags={**tags, **range_tags(keys)})

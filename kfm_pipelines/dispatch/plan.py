@@ -30,6 +30,8 @@ HISTORY_LENGTH = 200
 
 # A run over fewer keys costs more for its start than for them.
 MIN_SHARE = 20
+# Runs that wait in Dagster's queue, so that the next one starts when a run ends and not seconds later.
+RUNS_AHEAD = 1
 
 LimitKey = tuple[str, str]  # ("pool", its name), or the name and value of a tag
 
@@ -100,8 +102,9 @@ def _contiguous_ranges(
 class RunCapacity:
     """Free slots for runs, and what is in use of limited pools and tags."""
 
-    def __init__(self, datasets: Datasets, slots: int) -> None:
+    def __init__(self, datasets: Datasets, slots: int, *, queues: bool = False) -> None:
         self._datasets = datasets
+        self._queues = queues  # whether runs can wait in a queue
         self._in_use: Counter[LimitKey] = Counter()
         self.slots = slots
 
@@ -115,7 +118,15 @@ class RunCapacity:
 
     def fits(self, run: PlannedRun) -> bool:
         limits = _limits(self._datasets[run.dataset], run.names)
-        return self.slots > 0 and all(self._in_use[limit] < at_most for limit, at_most in limits.items())
+        has_place = self.slots > 0 or (self._queues and self._may_wait(run))
+        return has_place and all(self._in_use[limit] < at_most for limit, at_most in limits.items())
+
+    def _may_wait(self, run: PlannedRun) -> bool:
+        """A small run does not wait in the queue, because it may be larger when a slot is free. An urgent one overtakes
+        a run that waits there."""
+        if run.urgent:
+            return -2 * RUNS_AHEAD < self.slots < 0
+        return len(run.keys) >= MIN_SHARE and self.slots > -RUNS_AHEAD
 
     def reserve(self, dataset: str, keys: Sequence[str], *, slots: int = 1) -> None:
         """Takes a slot for a run over these keys; a worker's run needs none. A dataset that is no longer declared has

@@ -12,6 +12,7 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.inbox.drain import drain_all
 from kfm_pipelines.inbox.record import BatchCounts
 from kfm_pipelines.orchestration.dagster_internals import UnresolvedAssetJobDefinition
+from kfm_pipelines.orchestration.loaded_code import note_loaded_code
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import Database
@@ -47,6 +48,7 @@ def tick(instance: dg.DagsterInstance, services: Services, chores: Chores, *, id
     began = time.monotonic()
     try:
         drained = "; ".join([_drain_queues(services, chores, idle_seconds), *chores.run_always(services)])
+        note_loaded_code(instance, services)
         tick_watermarks(services.database, services.datasets)
         drained = "; ".join([drained, *_format_watermarks(services.database)])
         reap(instance, services)

@@ -44,6 +44,7 @@ class Dispatch:
     keys: tuple[str, ...]
     age_seconds: float
     process: int | None = None  # of the worker that executes it; None when the daemon is asked to
+    urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +157,13 @@ def recent_dispatches(database: Database, limit: int) -> list[RecentDispatch]:
 def open_dispatches(database: Database) -> list[Dispatch]:
     rows = database.fetch(
         """
-        SELECT run_key, dataset, keys, extract(epoch FROM clock_timestamp() - requested_at)::float AS age, process
+        SELECT run_key, dataset, keys, extract(epoch FROM clock_timestamp() - requested_at)::float AS age, process,
+               priority = %(high)s AS urgent
         FROM kfm.dispatches WHERE closed_at IS NULL ORDER BY requested_at
-        """
+        """,
+        {"high": HIGH},
     )
-    return [Dispatch(r["run_key"], r["dataset"], tuple(r["keys"]), r["age"], r["process"]) for r in rows]
+    return [Dispatch(r["run_key"], r["dataset"], tuple(r["keys"]), r["age"], r["process"], r["urgent"]) for r in rows]
 
 
 def close_dispatch(database: Database, run_key: str) -> None:

@@ -60,13 +60,15 @@ class CanonicalKey:
 _LABELS: Mapping[WindowLength, re.Pattern[str]] = {
     "hour": re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2})Z"),
     "day": re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})"),
+    "week": re.compile(r"([0-9]{4})-W([0-9]{2})"),
     "month": re.compile(r"([0-9]{4})-([0-9]{2})"),
+    "year": re.compile(r"([0-9]{4})"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The hour, day or month [start, end) in UTC, and its label in a key."""
+    """The hour, day, week, month or year [start, end) in UTC, and its label in a key."""
 
     start: datetime
     end: datetime
@@ -85,8 +87,15 @@ def window_of(instant: datetime, length: WindowLength) -> Window:
         day = hour.replace(hour=0)
         if length == "day":
             return Window(day, day + timedelta(days=1), day.isoformat()[:10])
+        if length == "week":
+            year, week, weekday = day.isocalendar()
+            monday = day - timedelta(days=weekday - 1)
+            return Window(monday, monday + timedelta(days=7), f"{year:04}-W{week:02}")
         month = day.replace(day=1)
-        return Window(month, (month + timedelta(days=31)).replace(day=1), month.isoformat()[:7])
+        if length == "month":
+            return Window(month, (month + timedelta(days=31)).replace(day=1), month.isoformat()[:7])
+        year_start = month.replace(month=1)
+        return Window(year_start, (year_start + timedelta(days=366)).replace(day=1), year_start.isoformat()[:4])
     except OverflowError:
         raise ValueError(f"the {length} of {instant.isoformat()} reaches beyond the calendar") from None
 
@@ -96,9 +105,18 @@ def parse_label(label: str) -> Window:
     for length, pattern in _LABELS.items():
         if found := pattern.fullmatch(label):
             numbers = [int(part) for part in found.groups()]
-            year, month, day, hour = numbers + [1, 1, 1, 0][len(numbers) :]
             try:
+                if length == "week":
+                    return window_of(start_of_week(*numbers), length)
+                year, month, day, hour = numbers + [1, 1, 1, 0][len(numbers) :]
                 return window_of(datetime(year, month, day, hour, tzinfo=UTC), length)
             except ValueError as error:
                 raise KeyInvalid(f"time window {quote_value(label)} is not on the calendar: {error}") from None
-    raise KeyInvalid(f"time window {quote_value(label)} must look like 2025-12-07T00Z, 2025-12-07 or 2025-12")
+    raise KeyInvalid(
+        f"time window {quote_value(label)} must look like 2025-12-07T00Z, 2025-12-07, 2025-W49, 2025-12 or 2025"
+    )
+
+
+def start_of_week(year: int, week: int) -> datetime:
+    """Returns the Monday of an ISO week. Raises ValueError if the year has no such week."""
+    return datetime.fromisocalendar(year, week, 1).replace(tzinfo=UTC)

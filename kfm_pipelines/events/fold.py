@@ -1,18 +1,22 @@
-"""Resolves a notice to its event: the dataset that takes it, the window it falls in and the key it is work for."""
+"""Resolves a notice to its events: the dataset that takes it, the window it falls in and the keys it is work for."""
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 
 from kfm_pipelines.declarations.dataset import Dataset, Datasets
 from kfm_pipelines.declarations.inputs import EventTemplate
-from kfm_pipelines.errors import ContractBroken, LocationUndeclared
-from kfm_pipelines.events.canonical_key import CanonicalKey, Window, window_of
-from kfm_pipelines.events.notice import Notice, ObjectNotice, PayloadNotice, check_object_key
+from kfm_pipelines.declarations.scenes import Scene
+from kfm_pipelines.declarations.splits import MEMBER
+from kfm_pipelines.errors import ContractBroken, DeclarationInvalid, LocationUndeclared, MessageRefused, NoticeUnwanted
+from kfm_pipelines.events.canonical_key import CanonicalKey, Window, start_of_week, window_of
+from kfm_pipelines.events.identity import member_identity
+from kfm_pipelines.events.notice import Change, Notice, ObjectNotice, PayloadNotice, check_object_key
 from kfm_pipelines.text import quote_value
 
 # Part of one path segment: a payload may choose among the objects a template allows, but not leave them.
 _TEMPLATE_VALUE = re.compile(r"[A-Za-z0-9_-]+")
+_MEMBER = re.compile(MEMBER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,13 @@ class IngestEvent(ObjectNotice):
     # How it arrived, not what it is: the span that received it, and when the queue got its message.
     trace: str | None = field(default=None, compare=False)
     sent_at: datetime | None = field(default=None, compare=False)
+    # The identity of the whole notice, if its object is split among several keys.
+    part_of: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def notice_identity(self) -> str:
+        """The same for all events of one notice."""
+        return self.part_of or self.identity
 
     @property
     def data_time(self) -> datetime:
@@ -40,11 +51,37 @@ class IngestEvent(ObjectNotice):
 _NOTICE_FIELDS = tuple(one.name for one in fields(ObjectNotice))
 
 
+def resolve_events(notice: Notice, datasets: Datasets, most: int | None = None) -> tuple[IngestEvent, ...]:
+    """Returns the events of a notice: one, or one for each member if the dataset splits its objects, sorted by key,
+    and of those at most so many if that is given. Raises MessageRefused when no declared dataset takes it."""
+    event = resolve_event(notice, datasets)
+    dataset = datasets[event.dataset]
+    if dataset.key.split_by is None:
+        return (event,)
+    try:
+        members = datasets.members_of(event.dataset)
+    except DeclarationInvalid as error:  # only its own messages are refused
+        raise MessageRefused(f"objects of {event.dataset} cannot be split: {error}") from None
+    window = window_of(event.window_start, dataset.key.window)
+    return tuple(
+        replace(
+            event,
+            identity=member_identity(event.identity, member),
+            key=str(key_of(dataset, window, member)),
+            part_of=event.identity,
+        )
+        for member in members[:most]
+    )
+
+
 def resolve_event(notice: Notice, datasets: Datasets) -> IngestEvent:
-    """Returns the event of a notice. Raises MessageRefused when no declared dataset takes it."""
+    """Returns the event of a notice as a whole, before its object is split. Raises NoticeUnwanted if it is about a
+    bucket of a provider, who announces more than anybody wants."""
     if isinstance(notice, PayloadNotice):
         notice = _resolve_object(notice, datasets)
     dataset = _dataset_of(notice, datasets)
+    if dataset.scene is not None:
+        notice = _folder_notice(notice, dataset, dataset.scene)
     if notice.size is not None and notice.size > dataset.input.max_bytes:
         raise ContractBroken(
             f"object {quote_value(notice.asset_uri)} has {notice.size} bytes; {dataset.dataset} takes at most "
@@ -54,7 +91,7 @@ def resolve_event(notice: Notice, datasets: Datasets) -> IngestEvent:
     known = {name: getattr(notice, name) for name in _NOTICE_FIELDS}
     resolved = {
         "dataset": dataset.dataset,
-        "key": str(key_of(dataset, window)),
+        "key": str(key_of(dataset, window, _member_of(notice, dataset))),
         "window_start": window.start,
         "window_end": window.end,
         "partition": _partition_of(notice, dataset),
@@ -62,9 +99,29 @@ def resolve_event(notice: Notice, datasets: Datasets) -> IngestEvent:
     return IngestEvent(**known | resolved)
 
 
-def key_of(dataset: Dataset, window: Window) -> CanonicalKey:
+def key_of(dataset: Dataset, window: Window, member: str = "") -> CanonicalKey:
+    """`member` is the tile, station, county or cell that a key is for, where the dataset declares that."""
     fixed = dataset.key
-    return CanonicalKey(fixed.source, fixed.aoi, fixed.h3_res, window.label, fixed.transform_version)
+    aoi = f"{fixed.aoi}-{member}" if member else fixed.aoi
+    return CanonicalKey(fixed.source, aoi, fixed.h3_res, window.label, fixed.transform_version)
+
+
+def member_of_key(dataset: Dataset, key: str) -> str:
+    """Returns the tile, station, county or cell in a key; "" where the dataset folds by time alone."""
+    return (
+        CanonicalKey.parse(key).aoi.removeprefix(dataset.key.aoi).removeprefix("-") if dataset.key.has_members else ""
+    )
+
+
+def _member_of(notice: ObjectNotice, dataset: Dataset) -> str:
+    group = dataset.key.fold_by
+    if group is None:
+        return ""
+    found = _match_path(notice, dataset)
+    member = (found[group] or "").replace("/", "") if found else ""  # a tile such as 14/S/PH has several folders
+    if not _MEMBER.fullmatch(member):
+        raise LocationUndeclared(f"{quote_value(notice.asset_uri)}: {group} must be 1 to 40 letters, digits or _")
+    return member.lower()
 
 
 def _resolve_object(notice: PayloadNotice, datasets: Datasets) -> ObjectNotice:
@@ -108,22 +165,48 @@ def _template_value(notice: PayloadNotice, name: str) -> str:
 def _dataset_of(notice: ObjectNotice, datasets: Datasets) -> Dataset:
     if notice.dataset is not None:
         named = datasets[notice.dataset]
+        if named.input.upstream:
+            raise LocationUndeclared(
+                f"{named.dataset} takes no objects: it follows from what is published of {named.input.location}"
+            )
         if not _accepts(named, notice):
             raise LocationUndeclared(
-                f"{quote_value(notice.asset_uri)} is not under s3://{named.input.bucket}/{named.input.prefix}, "
-                f"the location of {named.dataset}"
+                f"{quote_value(notice.asset_uri)} is not under {named.input.location}, the location of {named.dataset}"
             )
         return named
     for dataset in datasets.values():
         if _accepts(dataset, notice):
             return dataset
-    raise LocationUndeclared(
+    provided = any(one.input.provider and one.input.bucket == notice.bucket for one in datasets.values())
+    raise (NoticeUnwanted if provided else LocationUndeclared)(
         f"{quote_value(notice.asset_uri)} is not under the bucket and prefix of any declared dataset"
     )
 
 
 def _accepts(dataset: Dataset, notice: ObjectNotice) -> bool:
     return notice.bucket == dataset.input.bucket and notice.object_key.startswith(dataset.input.prefix)
+
+
+def _folder_notice(notice: ObjectNotice, dataset: Dataset, scene: Scene) -> ObjectNotice:
+    """Returns the notice of the folder that the pattern matches, whichever of its objects the message is about.
+
+    Nothing of that object is said about the folder. A scene is gone with the object that describes it; without any
+    other it is a scene still.
+    """
+    path = notice.object_key
+    folders = (path[: place + 1] for place, character in enumerate(path) if character == "/")
+    folder = next((one for one in folders if re.fullmatch(dataset.input.object_pattern, one, re.ASCII)), None)
+    if folder is None:
+        raise _pattern_mismatch(notice, dataset)
+    if folder == path:
+        return notice
+    change: Change = "created" if notice.change == "created" or not scene.is_essential(path) else "deleted"
+    return replace(notice, object_key=folder, etag=None, version_id=None, size=None, sequencer=None, change=change)
+
+
+def _pattern_mismatch(notice: ObjectNotice, dataset: Dataset) -> LocationUndeclared:
+    refusal = LocationUndeclared if dataset.input.provider is None else NoticeUnwanted
+    return refusal(f"{quote_value(notice.asset_uri)} does not match {dataset.dataset}'s input.object_pattern")
 
 
 def _partition_of(notice: ObjectNotice, dataset: Dataset) -> str:
@@ -157,12 +240,13 @@ def _window_of(notice: ObjectNotice, dataset: Dataset) -> Window:
 def _window_from_path(notice: ObjectNotice, dataset: Dataset) -> Window:
     found = _match_path(notice, dataset)
     if found is None:
-        raise LocationUndeclared(
-            f"{quote_value(notice.asset_uri)} does not match {dataset.dataset}'s input.object_pattern"
-        )
+        raise _pattern_mismatch(notice, dataset)
     named = found.groupdict(default="")
     try:
-        year, month = int(named["year"]), int(named["month"])
+        year = int(named["year"])
+        if "week" in named:
+            return window_of(start_of_week(year, int(named["week"])), dataset.key.window)
+        month = int(named.get("month", 1))
         day, hour = int(named.get("day", 1)), int(named.get("hour", 0))
         return window_of(datetime(year, month, day, hour, tzinfo=UTC), dataset.key.window)
     except (ValueError, OverflowError) as error:

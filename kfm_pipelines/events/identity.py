@@ -35,6 +35,11 @@ def auto_update_identity(dataset: str, asset_uri: str, content_etag: str) -> str
     return _digest(["kfm-auto-update-1", dataset, asset_uri, content_etag])
 
 
+def release_identity(key: str, upstream_key: str, revision: int, content_hash: str) -> str:
+    """Identifies one revision of an upstream's key as an input of one key."""
+    return _digest(["kfm-release-1", key, upstream_key, revision, content_hash])
+
+
 def dedupe_key_identities(event_source: str, dedupe_key: str, count: int) -> list[str]:
     """Hashes a producer's dedupe key with its source, so that no producer can choose another's identity."""
     fields = ["kfm-dedupe-key-1", event_source, dedupe_key]
@@ -46,6 +51,11 @@ def feed_identities(document: Mapping[str, Any], count: int) -> list[str]:
     body = hashlib.sha256(b'["kfm-feed-body-1",' + canonical_json(document))
     endings = [b"]"] if count == 1 else [b",%d]" % record for record in range(count)]
     return [_extend_digest(body, ending) for ending in endings]
+
+
+def member_identity(identity: str, member: str) -> str:
+    """Identifies what an event means for one of the members that share its object."""
+    return _digest(["kfm-member-1", identity, member])
 
 
 def body_identity(raw: bytes) -> str:

@@ -13,6 +13,9 @@ Priority = Literal["high", "normal", "low"]
 # created: written or replaced; deleted: gone from now on; purged: this version is gone, as if it had never existed.
 Change = Literal["created", "deleted", "purged"]
 
+# s3: an object in a bucket; kfm: a published key of one of our pipelines, which stands in the place of the bucket.
+Scheme = Literal["s3", "kfm"]
+
 MAX_KEY_BYTES = 1024  # S3's own limit
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -26,6 +29,7 @@ class ObjectNotice:
 
     shape: str
     identity: str
+    scheme: Scheme = "s3"
     bucket: str
     object_key: str
     etag: str | None = None
@@ -41,7 +45,7 @@ class ObjectNotice:
 
     @property
     def asset_uri(self) -> str:
-        return f"s3://{self.bucket}/{self.object_key}"
+        return f"{self.scheme}://{self.bucket}/{self.object_key}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

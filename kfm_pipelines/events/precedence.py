@@ -9,6 +9,7 @@ wrong its clocks are, and events of different chains compare by time.
 The order depends on the whole set: leaving out events that lost can change the winner, unless they are superseded.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -20,6 +21,10 @@ from kfm_pipelines.events.fold import IngestEvent
 Chain = tuple[int, str]
 Position = tuple[datetime, Chain, int]
 UNCHAINED: Chain = (0, "")
+# Satellite, level, path, row and day of acquisition; then the day of processing.
+_LANDSAT_FOLDER = re.compile(
+    r"/(?P<acquisition>L[A-Z]0\d_L\d\w\w_\d{6}_\d{8})_(?P<processed>\d{8}_02_\w\w)/$", re.ASCII
+)
 SEQUENCED: Chain = (2, "")
 
 
@@ -30,7 +35,18 @@ def newest_per_object(events: Iterable[IngestEvent]) -> tuple[IngestEvent, ...]:
     purge came before or after it; a purged delete marker as never set.
     """
     newest = (_newest_event(about) for _, about in sorted(_group_by_object(events).items()))
-    return tuple(event for event in newest if event is not None and event.change == "created")
+    return _newest_products([event for event in newest if event is not None and event.change == "created"])
+
+
+def _newest_products(events: Sequence[IngestEvent]) -> tuple[IngestEvent, ...]:
+    """Leaves out scenes of Landsat that were processed again: the provider removes the earlier product."""
+    products = {event.asset_uri: found for event in events if (found := _LANDSAT_FOLDER.search(event.object_key))}
+    newest: dict[str, str] = {}
+    for found in products.values():
+        acquired, processed = found["acquisition"], found["processed"]
+        newest[acquired] = max(newest.get(acquired, ""), processed)
+    replaced = {uri for uri, found in products.items() if found["processed"] != newest[found["acquisition"]]}
+    return tuple(event for event in events if event.asset_uri not in replaced)
 
 
 def superseded_identities(events: Iterable[IngestEvent], uncertain: Collection[str] = ()) -> set[str]:
@@ -49,8 +65,13 @@ def superseded_identities(events: Iterable[IngestEvent], uncertain: Collection[s
 def _group_by_object(events: Iterable[IngestEvent]) -> Mapping[str, Sequence[IngestEvent]]:
     about: defaultdict[str, list[IngestEvent]] = defaultdict(list)
     for event in events:
-        about[event.asset_uri].append(event)
+        about[_object_of(event)].append(event)
     return about
+
+
+def _object_of(event: IngestEvent) -> str:
+    """Returns the address; of a published key without its transform version, because a window counts once."""
+    return event.asset_uri if event.scheme == "s3" else event.asset_uri.rpartition(":")[0]
 
 
 def _newest_event(events: Sequence[IngestEvent]) -> IngestEvent | None:

@@ -21,17 +21,19 @@ def approve_schema(dataset: str, reason: str, by: str, dry_run: bool, as_json: b
     with open_services() as services:
         declared = services.datasets[dataset]
         proposal = schema_approval.proposal_of(services, declared)
-        before = proposal.approved.version
+        before = proposal.approved.version if proposal.approved else None
         after = before if dry_run else schema_approval.approve(services, declared, by, reason).version
     document = {"dataset": dataset, "from": before, "to": after, "changes": proposal.changes}
     document |= {"digest": proposal.declared.digest, "approved": not dry_run}
     respond(document, lambda: _display_approval(dataset, proposal.changes, after, dry_run=dry_run), as_json=as_json)
 
 
-def _display_approval(dataset: str, changes: list[str], version: int, *, dry_run: bool) -> None:
+def _display_approval(dataset: str, changes: list[str], version: int | None, *, dry_run: bool) -> None:
     for change in changes:
         console.print(f"  {change}", markup=False)
-    if dry_run:
+    if version is None:
+        console.print(f"{dataset}: {schema_approval.NOTHING_PUBLISHED}")
+    elif dry_run:
         outcome = "these changes would be approved" if changes else "there is nothing to approve"
         console.print(f"{dataset} has schema version {version}; {outcome}. Nothing was done.")
     else:

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.verifier import Evidence, verify
-from kfm_pipelines.catalog.documents import asset_of, checksum, read_item, sha256
+from kfm_pipelines.catalog.documents import asset_of, checksum, read_item, sha256, source_href
 from kfm_pipelines.catalog.facts import PROVENANCE
 from kfm_pipelines.catalog.prov.constraints import violations
 from kfm_pipelines.catalog.prov.document import data_id, iri
@@ -74,7 +75,10 @@ def _check_item_agrees(subject: ReleaseSubject) -> Iterator[Finding]:
 
 
 def item_of(subject: ReleaseSubject) -> Mapping[str, Any]:
-    return read_item(subject.staged.get(ITEM))
+    return _parse_item(subject.staged.get(ITEM))
+
+
+_parse_item = lru_cache(maxsize=1)(read_item)  # every rule asks for the Item of the release being judged
 
 
 _INPUT_CHANGED = "The object changed after its event: upload it again, which sends a new event."
@@ -153,7 +157,7 @@ def _check_provenance_consistent(subject: ReleaseSubject) -> Iterator[Finding]:
 def _check_provenance_linked(subject: ReleaseSubject) -> Iterator[Finding]:
     item = item_of(subject)
     links = {link.get("href") for link in item.get("links", []) if link.get("rel") == "derived_from"}
-    missing = [one.asset_uri for one in subject.inputs if one.asset_uri not in links]
+    missing = [one.asset_uri for one in subject.inputs if source_href(one.asset_uri) not in links]
     if missing:
         yield error("provenance-linked", "Item", f"a link to {missing[0]}", f"{len(missing)} inputs without one")
     href = str(asset_of(item, "provenance").get("href"))

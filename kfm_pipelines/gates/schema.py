@@ -8,6 +8,7 @@ import rfc8785
 
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.tables import declared_schema, unit_of
+from kfm_pipelines.gates.quality.rasters import RASTER_AS_DECLARED
 from kfm_pipelines.gates.verdict import Finding, Rule, TableSubject, Verdict, count_true, error, format_sample, judge
 from kfm_pipelines.parquet.geoparquet import WGS84, read_reference_systems
 from kfm_pipelines.text import truncate_line
@@ -216,5 +217,6 @@ VALUE_RULES: tuple[Rule[TableSubject], ...] = (
     Rule("time-order", _check_time_order, "The transform wrote rows out of order: fix it and redrive."),
     Rule("degrees-in-range", _check_degrees, "Have the coordinates put right and the object uploaded again."),
     Rule("reference-system", _check_reference_system, _WGS84),
+    RASTER_AS_DECLARED,
 )
 SCHEMA_RULES = SHAPE_RULES + VALUE_RULES

@@ -1,12 +1,14 @@
 """What gates judge (subjects), how (rules), and what they conclude (findings and a verdict)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from kfm_pipelines.data_files import Attachments
 from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations.areas import Area
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.text import truncate_line
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS = 3
 MAX_VALUE_LENGTH = 40
+# Why records of the objects are not in the table.
+DUPLICATES = "exact duplicates"
+OUTSIDE_AREA = "outside the area"
 S = TypeVar("S")
 
 
@@ -97,6 +102,10 @@ class TableSubject:
     may_sample: bool = False  # whether samples may contain values: only where the policy masks nothing
     baselines: Baselines = Baselines()
     approved: ApprovedSchema | None = None  # None skips the comparison
+    attachments: Attachments | None = None  # what is published beside the table; None skips the rules about it
+    area: Area | None = None  # None where the places were judged before masking, or there are none
+    left_out: Mapping[str, int] = field(default_factory=dict)  # records that compute left out, by reason
+    found_before_masking: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

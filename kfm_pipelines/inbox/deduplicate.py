@@ -35,7 +35,7 @@ class InboxChanges:
     moved: list[DistinctEvent]  # to a later position, among other events about the same object
     remade: list[DistinctEvent]  # known events that may have been made earlier than recorded
     from_listing: list[DistinctEvent]  # known only from a bucket listing until now
-    collisions: int  # known events that arrived with other content under the same dedupe key
+    collisions: int  # known notices that arrived with other content under the same dedupe key
 
 
 def distinct_events(deliveries: Sequence[Delivery]) -> list[DistinctEvent]:
@@ -76,8 +76,12 @@ def merge_into_inbox(connection: Connection, queue: str, events: Sequence[Distin
         moved=[one for one in (*reordered, *raced) if one.event.identity in among_others],
         remade=[*remade, *raced],
         from_listing=from_listing,
-        collisions=sum(
-            _collides(_content(one.event), tuple(row[name] for name in CONTENT_FIELDS)) for one, row in again
+        collisions=len(
+            {
+                one.event.notice_identity
+                for one, row in again
+                if _collides(_content(one.event), tuple(row[name] for name in CONTENT_FIELDS))
+            }
         ),
     )
 
@@ -85,9 +89,13 @@ def merge_into_inbox(connection: Connection, queue: str, events: Sequence[Distin
 def count_collisions(deliveries: Sequence[Delivery], events: Sequence[DistinctEvent]) -> int:
     """Counts collisions among messages of the same batch."""
     first = {one.event.identity: _content(one.event) for one in events}
-    return sum(
-        _collides(_content(event), first[event.identity]) for delivery in deliveries for event in delivery.events
-    )
+    colliding = {
+        (number, event.notice_identity)
+        for number, delivery in enumerate(deliveries)
+        for event in delivery.events
+        if _collides(_content(event), first[event.identity])
+    }
+    return len(colliding)
 
 
 def assign_to_queue(connection: Connection, queue: str, events: Sequence[DistinctEvent]) -> list[DistinctEvent]:

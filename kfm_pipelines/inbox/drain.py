@@ -1,16 +1,18 @@
 """Moves queue messages into the inbox: recorded first, deleted second, so that a stop in between loses nothing."""
 
+import logging
 import time
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kfm_pipelines.aws.queue import Message, Queue
+from kfm_pipelines.aws.queue import BATCH_SIZE, Message, Queue
 from kfm_pipelines.declarations.dataset import Datasets
 from kfm_pipelines.errors import KfmError, MessageRefused, Retryable, Terminal, Unreachable
-from kfm_pipelines.inbox.parse import build_refusal, read_message
+from kfm_pipelines.inbox.parse import await_certificates, build_refusal, read_message, signatures_of
 from kfm_pipelines.inbox.record import BatchCounts, RecordedBatch, record
 from kfm_pipelines.inbox.telemetry import IntakeTelemetry
 from kfm_pipelines.services import Services
@@ -18,11 +20,16 @@ from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import Delivery
 from kfm_pipelines.watermarks.late import tick_watermarks
 
+log = logging.getLogger(__name__)
+
 # Far less than the visibility timeout of the queues, which `kfm doctor` checks.
 MAX_DRAIN_SECONDS = 15.0
 # Enough receives to be worth a database commit, few enough to stay far inside the visibility timeout.
 RECEIVES_PER_COMMIT = 20
 CHARACTERS_PER_COMMIT = 4 * 1024 * 1024
+EVENTS_PER_COMMIT = 10_000  # of objects that are split among many keys, or the commit would take all memory
+# Calls at a time, because each of them takes at most ten messages and mostly waits for SQS.
+CONCURRENT_CALLS = 4
 # A message seldom comes alone: keys of one upload should share a run.
 SETTLING_SECONDS = 0.5
 
@@ -66,29 +73,38 @@ def drain(services: Services, queue: Queue, *, budget_seconds: float, wait_secon
     """Drains the queue until it is empty or about `budget_seconds` have passed. While a batch is recorded, the one
     before it is deleted and the next one received."""
     total, database, datasets = BatchCounts(), services.database, services.datasets
-    deadline = time.monotonic() + budget_seconds
+    deadline, signatures = time.monotonic() + budget_seconds, signatures_of(services)
     database.fetch("SELECT 1")  # fails here rather than use up a receive of a message that cannot be recorded
-    with ThreadPoolExecutor(1) as receiver, ThreadPoolExecutor(1) as deleter:
-        messages, deletion = _collect(queue, wait_seconds, deadline), None
+    with (
+        ThreadPoolExecutor(1) as collector,
+        ThreadPoolExecutor(CONCURRENT_CALLS) as receivers,
+        ThreadPoolExecutor(CONCURRENT_CALLS) as deleters,
+    ):
+        collect = partial(_collect, queue, receivers, deadline)
+        messages, deletions = collect(wait_seconds), list[Future[int]]()
         while messages:
-            following = receiver.submit(_collect, queue, 0, deadline) if time.monotonic() < deadline else None
+            following = collector.submit(collect) if time.monotonic() < deadline else None
+            messages, postponed = await_certificates(messages, datasets, signatures)
+            if postponed:
+                log.warning(
+                    "%d messages wait in %s until the certificates of SNS can be fetched", postponed, queue.name
+                )
             telemetry = IntakeTelemetry(services, queue.name)
-            deliveries = telemetry.read(messages, partial(read_message, datasets=datasets))
-            recorded = record_safely(database, queue.name, messages, deliveries, datasets)
+            deliveries = telemetry.read(messages, partial(read_message, datasets=datasets, signatures=signatures))
+            commits = _commits(messages, deliveries)
+            recorded = sum((record_safely(database, queue.name, *one, datasets) for one in commits), RecordedBatch())
             total += recorded.counts
             try:
-                if deletion is not None:
-                    deletion.result()
-                deletion = deleter.submit(queue.delete, messages)
+                _await_all(deletions)
+                deletions = [deleters.submit(queue.delete, part) for part in _parts(messages)]
                 tick_watermarks(database, datasets)
             finally:
                 telemetry.emit(recorded)
-            messages = following.result() if following else ()
+            messages = following.result() if following else []
             if following and not messages:
-                deletion.result()
-                messages = _collect(queue, 0, deadline)  # a FIFO queue holds back what follows an undeleted message
-        if deletion is not None:
-            deletion.result()
+                _await_all(deletions)
+                messages = collect()  # a FIFO queue holds back what follows an undeleted message
+        _await_all(deletions)
     return total
 
 
@@ -107,20 +123,58 @@ def record_safely(
         why = MessageRefused(f"the message could not be recorded: {error}")
         refusal = build_refusal(messages[0], why)
         recorded = record(database, queue, [Delivery(refusal.body, refusal=refusal)], datasets)
-        return replace(recorded, unrecorded_identities=frozenset(event.identity for event in deliveries[0].events))
+        return replace(
+            recorded, unrecorded_identities=frozenset(event.notice_identity for event in deliveries[0].events)
+        )
 
 
-def _collect(queue: Queue, wait_seconds: int, deadline: float) -> Sequence[Message]:
-    messages: list[Message] = []
-    for _ in range(RECEIVES_PER_COMMIT):
-        try:
-            batch = queue.receive(wait_seconds if not messages else 0)
-        except Retryable:
-            if not messages:
-                raise
-            break  # record what was received now, not after its visibility timeout
-        messages += batch
+def _commits(
+    messages: Sequence[Message], deliveries: Sequence[Delivery]
+) -> Iterator[tuple[list[Message], list[Delivery]]]:
+    """Divides a batch so that no commit has many more events than allowed. Mostly it is one commit."""
+    part: tuple[list[Message], list[Delivery]] = ([], [])
+    events = 0
+    for message, delivery in zip(messages, deliveries, strict=True):
+        if part[0] and events + len(delivery.events) > EVENTS_PER_COMMIT:
+            yield part
+            part, events = ([], []), 0
+        part[0].append(message)
+        part[1].append(delivery)
+        events += len(delivery.events)
+    if part[0]:
+        yield part
+
+
+def _collect(queue: Queue, receivers: Executor, deadline: float, wait_seconds: int = 0) -> list[Message]:
+    """Receives a batch to record, several calls at a time once the first has found something."""
+    messages = queue.receive(wait_seconds)
+    for _ in range(RECEIVES_PER_COMMIT // CONCURRENT_CALLS):
         full = sum(len(message.body) for message in messages) >= CHARACTERS_PER_COMMIT
-        if not batch or full or time.monotonic() >= deadline:
+        if not messages or full or time.monotonic() >= deadline:
+            break
+        batches = _receive_together(queue, receivers)
+        messages += [message for batch in batches for message in batch]
+        if len(batches) < CONCURRENT_CALLS or not all(batches):
             break
     return messages
+
+
+def _receive_together(queue: Queue, receivers: Executor) -> list[list[Message]]:
+    """Leaves out failed calls: what the others received has to be recorded now, not after its visibility timeout."""
+    batches = []
+    for call in [receivers.submit(queue.receive) for _ in range(CONCURRENT_CALLS)]:
+        with suppress(Retryable):
+            batches.append(call.result())
+    return batches
+
+
+def _parts(messages: Sequence[Message]) -> list[Sequence[Message]]:
+    """Divides the messages into as many as one call takes."""
+    return [messages[first : first + BATCH_SIZE] for first in range(0, len(messages), BATCH_SIZE)]
+
+
+def _await_all(calls: Sequence[Future[int]]) -> None:
+    """Waits for every call, and then raises what made one of them fail."""
+    wait(calls)
+    for call in calls:
+        call.result()

@@ -19,7 +19,7 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.state import dead_letters, inbox
 from kfm_pipelines.state.database import Connection, Database, columns
 from kfm_pipelines.state.inbox import LISTING, Delivery
-from kfm_pipelines.state.keys import PRIORITIES
+from kfm_pipelines.state.keys import LOCK_WITH_DEPENDENTS, PRIORITIES
 from kfm_pipelines.stores.layout import archived_event
 from kfm_pipelines.watermarks import due, late, streams
 
@@ -28,6 +28,8 @@ REGISTERED = "registered for a replay"
 
 @dataclass(frozen=True, slots=True)
 class BatchCounts:
+    """Messages, and their notices. A notice whose object is split among many keys counts once."""
+
     received: int = 0
     recorded: int = 0
     duplicates: int = 0
@@ -41,9 +43,9 @@ class BatchCounts:
 @dataclass(frozen=True, slots=True)
 class RecordedBatch:
     counts: BatchCounts = field(default_factory=BatchCounts)
-    new_identities: frozenset[str] = frozenset()
+    new_identities: frozenset[str] = frozenset()  # of notices
     collisions: int = 0
-    unrecorded_identities: frozenset[str] = frozenset()  # events that the database refused
+    unrecorded_identities: frozenset[str] = frozenset()  # of notices that the database refused
 
     def __add__(self, other: "RecordedBatch") -> "RecordedBatch":
         return RecordedBatch(
@@ -72,22 +74,23 @@ def record(
         due.make_due(connection, datasets, [one.event for one in requested], moved, now)
         dead_letters.record_messages(connection, queue, refusals)
         inbox.record_arrivals(connection, counted)
+        new = frozenset(one.event.notice_identity for one in changes.new)
         counts = BatchCounts(
             received=len(deliveries),
-            recorded=len(changes.new),
-            duplicates=sum(len(delivery.events) for delivery in deliveries) - len(changes.new),
+            recorded=len(new),
+            duplicates=sum(len(delivery.notices) for delivery in deliveries) - len(new),
             refused=len(refusals),
             violations=sum(isinstance(refusal.error, UniquenessInAttributes) for refusal in refusals),
         )
         _record_queue_totals(connection, queue, counts)
     collisions = changes.collisions + count_collisions(counted, distinct)
-    return RecordedBatch(counts, frozenset(one.event.identity for one in changes.new), collisions)
+    return RecordedBatch(counts, new, collisions)
 
 
 def register_events(
     database: Database, datasets: Datasets, events: Sequence[tuple[IngestEvent, str]], actor: str
 ) -> int:
-    """Records events found by listing a bucket, each with its body, and returns how many were new. Their keys must
+    """Records events found by listing a bucket, each with its body, and returns of how many notices. Their keys must
     exist and become due only on request, or by a later notification, which is the same event. New events are released
     even if they turn out late, because registering one is a request to count it."""
     with database.transaction() as connection:
@@ -96,7 +99,20 @@ def register_events(
         _release(connection, datasets, [one.event for one in changes.new], actor)
         advance_streams(connection, datasets, [one.event for one in distinct], changes, None)
         due.make_due(connection, datasets, [], [one.event for one in changes.moved], None)
-    return len(changes.new)
+    return len({one.event.notice_identity for one in changes.new})
+
+
+def request_events(
+    database: Database, datasets: Datasets, queue: str, events: Sequence[tuple[IngestEvent, str]]
+) -> list[str]:
+    """Treats registered events as if their notifications came now: their keys become due by their declaration. Returns
+    the keys. An event that was notified, or whose key a run has taken, is left as it is."""
+    with database.transaction() as connection:
+        distinct = distinct_events([Delivery(body, (event,)) for event, body in events])
+        connection.execute(LOCK_WITH_DEPENDENTS, {"keys": [one.event.key for one in distinct]})
+        requested = assign_to_queue(connection, queue, distinct)
+        due.make_due(connection, datasets, [one.event for one in requested], [], None)
+    return sorted({one.event.key for one in requested})
 
 
 def advance_streams(

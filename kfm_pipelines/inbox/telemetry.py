@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _ReceivedMessage:
-    """A message, its delivery, and the receiving span of each event and refusal in it."""
+    """A message, its delivery, and the receiving span of each notice and refusal in it."""
 
     message: Message
     delivery: Delivery
@@ -85,9 +85,8 @@ class IntakeTelemetry:
         # SNS without raw delivery puts the attribute into its envelope.
         sender = TraceContext.parse(message.attributes.get(TRACEPARENT) or _sns_attribute(envelope, TRACEPARENT))
         announced_at = _announced_at(envelope, message.sent_at)
-        identities = [event.identity for event in delivery.events]
-        if delivery.refusal:
-            identities.append(delivery.refusal.identity)
+        notices = delivery.notices
+        identities = [*notices, delivery.refusal.identity] if delivery.refusal else notices
         traces: list[tuple[str, TraceContext]] = []
         for identity in identities:
             # Without a sender the trace starts from the identity, which S3 and uploaders can derive too.
@@ -95,9 +94,10 @@ class IntakeTelemetry:
             if traced:
                 context = self._emit_receive_spans(message, identity, delivery, context, announced_at, started_at)
             traces.append((identity, context))
+        context_of = dict(traces[: len(notices)])
         events = tuple(
-            replace(event, trace=context.traceparent, sent_at=message.sent_at)
-            for event, (_, context) in zip(delivery.events, traces, strict=False)
+            replace(event, trace=context_of[event.notice_identity].traceparent, sent_at=message.sent_at)
+            for event in delivery.events
         )
         return _ReceivedMessage(message, replace(delivery, events=events), tuple(traces), traced)
 
@@ -140,6 +140,8 @@ class IntakeTelemetry:
         metrics.count("messages_received_total", counts.received, queue=self.queue)
         metrics.count("messages_duplicate_total", counts.duplicates, queue=self.queue)
         metrics.count("event_dedup_hits", counts.duplicates)
+        unwanted = sum(one.delivery.unwanted for one in self._messages)
+        metrics.count("notices_unwanted_total", unwanted, queue=self.queue)
         metrics.count("event_dlq_count", counts.refused)
         metrics.count("sqs_fifo.producer.violations", counts.violations)
         metrics.count("sqs_fifo.dedupe.collisions_detected", recorded.collisions)

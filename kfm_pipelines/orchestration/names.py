@@ -18,8 +18,9 @@ def group_of(dataset: Dataset) -> str:
     return dataset.pipeline.replace("-", "_")
 
 
-def asset_key(dataset: Dataset, stage: str) -> dg.AssetKey:
-    return dg.AssetKey([*dataset.dataset.split("/"), stage])
+def asset_key(dataset: Dataset | str, stage: str) -> dg.AssetKey:
+    name = dataset if isinstance(dataset, str) else dataset.dataset
+    return dg.AssetKey([*name.split("/"), stage])
 
 
 def partitions_of(dataset: Dataset) -> dg.DynamicPartitionsDefinition:

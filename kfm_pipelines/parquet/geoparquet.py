@@ -14,6 +14,7 @@ import rfc8785
 
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.errors import InputUnreadable
+from kfm_pipelines.parquet.boxes import covering_metadata
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,6 +101,7 @@ def _geo_metadata(table: "pa.Table", declared: Table) -> dict[str, Any] | None:
     if not columns:
         return None
     primary = declared.geometry_column if declared.geometry_column in columns else next(iter(columns))
+    columns[primary] = {**columns[primary], **covering_metadata(table.schema)}
     return {"version": VERSION, "primary_column": primary, "columns": columns}
 
 
@@ -142,19 +144,41 @@ def refuse_unless_wgs84(data: bytes, name: str) -> None:
     try:
         systems = read_reference_systems(data)
     except (ValueError, RecursionError):
-        raise InputUnreadable(f"{name} has metadata about its coordinates that cannot be read") from None
+        raise metadata_unreadable(name) from None
     for system in systems:
         if system not in WGS84:
             raise InputUnreadable(f"{name} is in {system or 'an unnamed system'}, not in WGS 84")
 
 
+def metadata_unreadable(name: str) -> InputUnreadable:
+    return InputUnreadable(f"{name} has metadata about its coordinates that cannot be read")
+
+
 def read_reference_systems(data: bytes) -> list[str | None]:
     """Returns every system the file names, such as `EPSG:4326`, or None. Raises ValueError or RecursionError."""
+    return [_system_name(system) for system in read_stated_systems(data)]
+
+
+def read_stated_systems(data: bytes) -> list[object]:
+    """Returns every system as the file states it: a name, a PROJJSON document, or None."""
+    file = _open(data)
+    return [*_geoparquet_systems(file), *_field_systems(file), *_column_type_systems(file)]
+
+
+def read_geo_columns(data: bytes) -> tuple[str | None, dict[str, dict[str, object]]]:
+    """Returns the primary column and what GeoParquet's metadata states of each column; None and nothing without it."""
+    text = (_open(data).schema_arrow.metadata or {}).get(b"geo")
+    if text is None:
+        return None, {}
+    document = _require_mapping(json.loads(text))
+    columns = _require_mapping(document.get("columns"))
+    return str(document.get("primary_column")), {name: _require_mapping(one) for name, one in columns.items()}
+
+
+def _open(data: bytes) -> Any:
     import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(io.BytesIO(data))
-    named = (*_geoparquet_systems(file), *_field_systems(file), *_column_type_systems(file))
-    return [_system_name(system) for system in named]
+    return pq.ParquetFile(io.BytesIO(data))
 
 
 def _geoparquet_systems(file: Any) -> Iterator[object]:

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations.vectors import COVERING
 from kfm_pipelines.errors import InputUnreadable
+from kfm_pipelines.parquet import boxes as box_column
 from kfm_pipelines.parquet.geoparquet import file_metadata
 
 if TYPE_CHECKING:
@@ -27,15 +29,16 @@ def read_parquet(
     row_limit: int | None = None,
     choose: Callable[[list[str]], list[str]] | None = None,
 ) -> "pa.Table":
-    """Returns the table, or the columns that `choose` picks from those of the file. Raises InputUnreadable, naming the
-    object, when the bytes are not Parquet or unpack to more than is allowed."""
+    """Returns the table without the boxes of its geometries, or the columns that `choose` picks. Raises
+    InputUnreadable, naming the object, when the bytes are not Parquet or unpack to more than is allowed."""
     import pyarrow as pa
 
     try:
         file, schema = _open(data, name, unpacked_limit)
         if row_limit is not None and file.metadata.num_rows > row_limit:
             raise InputUnreadable(f"{name} has {file.metadata.num_rows} rows; at most {row_limit} are allowed")
-        columns = choose(schema.names) if choose else schema.names
+        columns = [one for one in schema.names if one != COVERING] if _has_boxes(schema) else schema.names
+        columns = choose(columns) if choose else columns
         narrowed = None if columns == schema.names else columns
         if narrowed is not None:
             schema = pa.schema([schema.field(one) for one in narrowed], metadata=schema.metadata)
@@ -50,13 +53,24 @@ def write_parquet(table: "pa.Table") -> bytes:
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()
-    pq.write_table(table.combine_chunks(), sink, row_group_size=ROW_GROUP_SIZE, **WRITE_OPTIONS)
+    pq.write_table(table.combine_chunks(), sink, row_group_size=_group_size(table.schema), **WRITE_OPTIONS)
     return sink.getvalue()
 
 
-def write_published(table: "pa.Table", declared: Table) -> bytes:
-    """Returns the published form: the table, with GeoParquet and column metadata in its footer."""
+def write_published(table: "pa.Table", declared: Table, *, boxes: bool = False) -> bytes:
+    """Returns the published form: the table, with GeoParquet and column metadata in its footer, and the box of each
+    geometry if asked for."""
+    if boxes:
+        table = box_column.add_covering(table, declared)
     return write_parquet(table.replace_schema_metadata(file_metadata(table, declared)))
+
+
+def _group_size(schema: "pa.Schema") -> int:
+    return box_column.ROW_GROUP_SIZE if _has_boxes(schema) else ROW_GROUP_SIZE
+
+
+def _has_boxes(schema: "pa.Schema") -> bool:
+    return COVERING in schema.names and box_column.has_covering(schema)
 
 
 def rewrite_parquet(data: bytes, name: str) -> bytes:
@@ -69,7 +83,7 @@ def rewrite_parquet(data: bytes, name: str) -> bytes:
         file, schema = _open(data, name, None)
         with pq.ParquetWriter(sink, schema, **WRITE_OPTIONS) as writer:
             for group in _row_groups(file, schema, name):
-                writer.write_table(group.combine_chunks(), row_group_size=ROW_GROUP_SIZE)
+                writer.write_table(group.combine_chunks(), row_group_size=_group_size(schema))
     except (pa.ArrowException, OSError, ValueError):
         raise _unreadable_error(data, name) from None
     return sink.getvalue()
@@ -79,12 +93,12 @@ def _row_groups(file: "pq.ParquetFile", schema: "pa.Schema", name: str) -> "Iter
     """Yields groups of the size we write, regardless of the groups in the file."""
     import pyarrow as pa
 
-    waiting = schema.empty_table()
+    waiting, size = schema.empty_table(), _group_size(schema)
     for batch in _read_batches(file, schema, name, UNPACKED_LIMIT):
         waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
-        while waiting.num_rows > ROW_GROUP_SIZE:
-            yield waiting.slice(0, ROW_GROUP_SIZE)
-            waiting = waiting.slice(ROW_GROUP_SIZE)
+        while waiting.num_rows > size:
+            yield waiting.slice(0, size)
+            waiting = waiting.slice(size)
     yield waiting
 
 

@@ -1,5 +1,6 @@
 """`kfm emit`: uploads sample objects and announces them by one of three routes, or sends a given message."""
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,11 +10,13 @@ from typing import Any
 
 import click
 
+from kfm_pipelines.aws.emulated_provider import EmulatedProvider
+from kfm_pipelines.aws.provision import provision
 from kfm_pipelines.console.options import default_option
 from kfm_pipelines.console.output import console, format_count, json_option, progress, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import MessageRefused
-from kfm_pipelines.events import normalise, resolve_event
+from kfm_pipelines.events import normalise, resolve_events
 from kfm_pipelines.events.notice import Priority
 from kfm_pipelines.producer.routes import ROUTES, MessageSender, Route, format_message, sender_for_route
 from kfm_pipelines.producer.samples import SAMPLES
@@ -102,21 +105,43 @@ def emit_samples(
 ) -> list[str]:
     """Uploads and announces the samples. Returns the keys they belong to, in order."""
     dataset, sample = services.datasets[request.dataset], SAMPLES[request.dataset]
+    if dataset.input.provider is not None:
+        return _emit_as_provider(services, request, on_progress)
     keys: dict[str, None] = {}
     for number, start in enumerate(sample.windows(request.start, request.windows), start=1):
         begun = datetime.now(UTC)
         object_key, data = sample.make(start, seed=request.seed)
         uploaded = upload(dataset, object_key, data, start)
-        [event] = [resolve_event(notice, services.datasets) for notice in normalise(format_message(uploaded, "s3"))]
-        trace = TraceContext.of_event(event.identity)  # the same for S3's own notice
+        [notice] = normalise(format_message(uploaded, "s3"))
+        events = resolve_events(notice, services.datasets)
+        trace = TraceContext.of_event(notice.identity)  # the same for S3's own notice
         for _ in range(request.messages_per_object):
             sender.send(format_message(uploaded, request.route, request.priority), {TRACEPARENT: trace.traceparent})
-        attributes: dict[str, SpanValue] = {"kfm.dataset": event.dataset, "kfm.key": event.key}
-        attributes |= {"kfm.event_id": event.identity, "kfm.object": event.asset_uri}
+        attributes: dict[str, SpanValue] = {"kfm.dataset": dataset.dataset, "kfm.key": events[0].key}
+        attributes |= {"kfm.event_id": notice.identity, "kfm.object": events[0].asset_uri}
         services.telemetry.spans.emit_root_span("publish_event", trace, begun, datetime.now(UTC), attributes)
-        keys |= {event.key: None}
+        keys |= dict.fromkeys(event.key for event in events)
         on_progress(number)
     services.telemetry.flush()
+    return list(keys)
+
+
+def _emit_as_provider(services: Services, request: SampleRequest, on_progress: Callable[[int], None]) -> list[str]:
+    """Plays the provider of the dataset: fills its bucket and sends what its topic says, in whatever route."""
+    dataset, sample = services.datasets[request.dataset], SAMPLES[request.dataset]
+    provider = EmulatedProvider(dataset)
+    provider.set_up()
+    provision(services.settings, services.datasets)  # the topic may be new
+    keys: dict[str, None] = {}
+    for number, start in enumerate(sample.windows(request.start, request.windows), start=1):
+        objects = sample.objects(start, seed=request.seed)
+        provider.put(objects)
+        body = json.dumps(sample.announcement(start, dataset.input.bucket, objects))
+        for _ in range(request.copies + 1):
+            provider.send(body)
+        events = [event for notice in normalise(body) for event in resolve_events(notice, services.datasets)]
+        keys |= dict.fromkeys(event.key for event in events)
+        on_progress(number)
     return list(keys)
 
 

@@ -4,8 +4,10 @@ A key that fails, has nothing new, or belongs to another worker drops out; the o
 in one process, which holds the tables between them; the state of each key is in the database.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache, cached_property, partial
 from typing import Any
@@ -17,20 +19,26 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.emit import metered_span, record_lost_costs
 from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import DatasetKilled, KfmError
-from kfm_pipelines.events import CanonicalKey, IngestEvent
+from kfm_pipelines.events import CanonicalKey, IngestEvent, member_of_key
 from kfm_pipelines.gates import TABLE_GATES
 from kfm_pipelines.inbox.record import archive_events
 from kfm_pipelines.parquet.parquet import write_parquet, write_published
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages import reproduce
+from kfm_pipelines.stages.attachments import write_attachments
 from kfm_pipelines.stages.compute import inputs
-from kfm_pipelines.stages.compute.table import compute
+from kfm_pipelines.stages.compute.members import fetch_announced
+from kfm_pipelines.stages.compute.same_rows import order_by_window, skip_same_rows
+from kfm_pipelines.stages.compute.scene import OUTSIDE
+from kfm_pipelines.stages.compute.shared_objects import KEPT_BYTES
+from kfm_pipelines.stages.compute.split import Splitter
 from kfm_pipelines.stages.config.changes import refuse_laxer_policy
-from kfm_pipelines.stages.config.key_config import KeyConfigs
+from kfm_pipelines.stages.config.key_config import KeyConfig, KeyConfigs
 from kfm_pipelines.stages.failure import FailureHandler
 from kfm_pipelines.stages.mask import audit_entry, mask_computed, masking_audit_entry
 from kfm_pipelines.stages.previews import DETAILED_KEYS, BatchPreviews, CarePreview
 from kfm_pipelines.stages.publish import release
+from kfm_pipelines.stages.publish.first_schema import first_schema_detail
 from kfm_pipelines.stages.publish.promote import IntendedRelease
 from kfm_pipelines.stages.reproduce import declaration_digest
 from kfm_pipelines.stages.telemetry.outcomes import AWAITING, SKIPPED, OutcomeTelemetry
@@ -86,13 +94,15 @@ class Batch:
         fetches = FetchCounts()
         results: list[StageResult] = []
         skipped: dict[Claim, inputs.SkippedKey] = {}
+        left_out = Counter({OUTSIDE: 0})
         self._store.recheck_shared()
         with self._stage_scope():
             self._stage_telemetry.load_origins(keys)
             self._stage_telemetry.begin_traces(keys)
-            claims = self._claim_keys(self._allowed_keys(keys))
+            claims = order_by_window(self._claim_keys(self._allowed_keys(keys)))
             known = {} if self._is_reproduction else self._begin(claims)
-            with inputs.Fetcher(self._dataset.input.max_bytes, self._expected_events(known)) as fetcher:
+            splitter = Splitter()
+            with self._fetcher(known) as fetcher:
                 for claim in claims:
                     if claim.key not in known and not self._is_reproduction:
                         continue
@@ -105,15 +115,31 @@ class Batch:
                             continue
                         config = self._configs.for_key(claim.key)
                         with metered_span(self._services, "transform"):
-                            computed = compute(config.dataset, prepared.objects)
+                            member = member_of_key(config.dataset, claim.key)
+                            computed = splitter.process(config.dataset, prepared.objects, config.load_area, member)
+                        if splitter.has_read:
+                            left_out.update(computed.left_out)
+                        begun = known.get(claim.key)
+                        nothing = inputs.skip_if_outside(computed, begun) or skip_same_rows(
+                            self._services, config, claim, begun, prepared, computed.table
+                        )
+                        if nothing is not None:
+                            skipped[claim] = nothing
+                            continue
                         path = self._layout.computed_table(claim.key, claim.epoch)
-                        self._store.write_table(path, computed, write_parquet)
+                        self._store.write_table(path, computed.table, write_parquet)
+                        locate = partial(self._layout.computed_file, claim.key, claim.epoch)
+                        write_attachments(self._store, locate, computed.attachments)
                         detail = {**prepared.as_detail(), **config.as_detail(claim.key)}
+                        if computed.left_out:
+                            detail["left_out"] = dict(computed.left_out)
                         results.append(StageResult(Transition(claim, Step.COMPUTE, detail)))
+                fetches += FetchCounts(misses=-fetcher.reused)
             self._advance("compute", results)
             self._skip(skipped)
         count_fetches(self.database, self._dataset.dataset, fetches)
         self._outcomes.emit_fetches(fetches)
+        self._outcomes.emit_left_out(left_out)
 
     def mask(self, keys: Iterable[str]) -> None:
         """Applies the dataset's policy; from here on the bytes are those that will be published."""
@@ -123,9 +149,12 @@ class Batch:
                 with self._failures.guard(claim, "mask"):
                     config = self._configs.for_key(claim.key)
                     dataset, rules = config.dataset, config.rules(claim.key)
-                    outcome = mask_computed(self._services, dataset, rules, claim)
-                    data = write_published(outcome.table, rules.published_table(dataset))
+                    outcome = mask_computed(self._services, config, claim)
+                    declared, has_boxes = rules.published_table(dataset), dataset.processor == "vector"
+                    data = write_published(outcome.table, declared, boxes=has_boxes)
                     self._store.write(self._layout.masked_table(claim.key, claim.epoch), data)
+                    locate = partial(self._layout.masked_file, claim.key, claim.epoch)
+                    write_attachments(self._store, locate, outcome.attachments)
                     content_hash = sha256(data)
                     detail = {
                         "policy": rules.policy.name,
@@ -134,6 +163,10 @@ class Batch:
                         "measures": dict(outcome.measures),
                         "content_hash": content_hash,
                     }
+                    if outcome.attachments.files:
+                        detail["files"] = {one.file_name: sha256(one.data) for one in outcome.attachments.files}
+                    if outcome.findings:
+                        detail["findings"] = [asdict(one) for one in outcome.findings]
                     audited = masking_audit_entry(dataset, claim, rules, content_hash, outcome)
                     results.append(StageResult(Transition(claim, Step.MASK, detail), audited))
             self._advance("mask", results)
@@ -148,18 +181,12 @@ class Batch:
             for claim in claims:
                 with self._failures.guard(claim, "validate"):
                     config = self._configs.for_key(claim.key)
-                    judged = judge_table(
-                        self._services,
-                        config.dataset,
-                        config.rules(claim.key),
-                        config.approved,
-                        claim,
-                        facts[claim.key],
-                        neighbours.get(claim.key, ()),
-                    )
+                    around = neighbours.get(claim.key, ())
+                    judged = judge_table(self._services, config, claim, facts[claim.key], around)
                     key_verdicts += judged
                     self._refuse_if_red(claim, judged)
                     detail = {"gates": list(TABLE_GATES), "content_hash": judged[0].record.digest}
+                    detail |= first_schema_detail(config)
                     records = [one.record for one in judged]
                     results.append(StageResult(Transition(claim, Step.VALIDATE, detail), verdicts=records))
             self._advance("validate", results)
@@ -389,6 +416,16 @@ class Batch:
             return {}
         return neighbour_rows(self.database, [claim.key for claim in claims], around.windows)
 
+    def _fetcher(self, known: Mapping[str, inputs.KnownInputs]) -> inputs.Fetcher:
+        dataset, load_area = self._dataset, KeyConfig(self._services, self._dataset).load_area
+        derives = dataset.scene is not None and dataset.scene.derive is not None
+        return inputs.Fetcher(
+            partial(fetch_announced, dataset=dataset, load_area=load_area, store=self._store),
+            self._expected_events(known),
+            assumed_bytes=dataset.input.max_bytes if derives else 0,
+            keep_bytes=KEPT_BYTES if dataset.key.split_by else 0,
+        )
+
     def _expected_events(self, known: Mapping[str, inputs.KnownInputs]) -> Iterator[IngestEvent]:
         """Yields the events whose objects will probably have to be fetched."""
         for key, one in known.items():
@@ -403,7 +440,7 @@ class Batch:
         self, claim: Claim, known: inputs.KnownInputs | None, fetcher: inputs.Fetcher
     ) -> inputs.PreparedInputs | inputs.SkippedKey:
         if known is None:
-            return reproduce.prepare_reproduction(self._services, claim, self._configs)
+            return reproduce.prepare_reproduction(self._services, claim, self._configs, fetcher)
         config = self._configs.for_key(claim.key)
         if known.facts.source is not None:
             refuse_laxer_policy(self._services, config.dataset, known.facts.source)

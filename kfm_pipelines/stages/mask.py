@@ -1,7 +1,7 @@
 """Masks a key's table as the dataset's policy requires, before anything leaves the restricted tier."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +9,16 @@ from kfm_pipelines.care.governance import KeyRules
 from kfm_pipelines.care.masks import mask_table
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.data_files import TABLE_ALONE, Attachments
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.errors import PolicyRefused
+from kfm_pipelines.gates import Finding
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet
 from kfm_pipelines.services import Services
+from kfm_pipelines.stages.attachments import read_attachments
+from kfm_pipelines.stages.config.key_config import KeyConfig
+from kfm_pipelines.stages.raster_mask import mask_pixels
 from kfm_pipelines.stages.validate.table_gates import judge_before_masking
 from kfm_pipelines.state.audit import Action, AuditEntry
 from kfm_pipelines.state.keys import Claim
@@ -30,6 +35,8 @@ class MaskResult:
     table: "pa.Table"
     crosswalk: "pa.Table | None" = None
     measures: Mapping[str, Any] = field(default_factory=dict)
+    attachments: Attachments = TABLE_ALONE
+    findings: tuple[Finding, ...] = ()  # about the table before it was masked; none is an error
 
 
 def mask(table: "pa.Table", dataset: Dataset, policy: Policy, secret: bytes) -> MaskResult:
@@ -64,17 +71,31 @@ def audit_entry(
     return AuditEntry(action, actor, dataset.dataset, policy.name, claim.key, claim.epoch, digest, detail)
 
 
-def mask_computed(services: Services, dataset: Dataset, rules: KeyRules, claim: Claim) -> MaskResult:
+def _mask_raster(attachments: Attachments, dataset: Dataset, rules: KeyRules) -> MaskResult:
+    try:
+        computed, measures = mask_pixels(attachments, dataset, rules)
+    except PolicyRefused:
+        raise
+    except Exception as error:  # noqa: BLE001 - its message may quote the data
+        raise PolicyRefused(f"masking failed: {type(error).__name__}; nothing is published") from None
+    return MaskResult(computed.table, measures=measures, attachments=computed.attachments)
+
+
+def mask_computed(services: Services, config: KeyConfig, claim: Claim) -> MaskResult:
     """Masks the table that `compute` has left for this claim."""
+    dataset, rules = config.dataset, config.rules(claim.key)
     layout = Layout(dataset.pipeline)
     path = layout.computed_table(claim.key, claim.epoch)
     table = services.store.read_table(path, partial(read_parquet, name=claim.key))
+    attachments = read_attachments(services.store, partial(layout.computed_file, claim.key, claim.epoch))
     if not rules.masks:
-        return MaskResult(table)
+        return MaskResult(table, attachments=attachments)
+    if attachments:
+        return _mask_raster(attachments, dataset, rules)
     data = services.store.read_work(path)
-    judge_before_masking(services, dataset, claim, data, table)
+    findings = judge_before_masking(services, config, claim, data, table)
     outcome = mask(table, dataset, rules.policy, rules.secret)
     if outcome.crosswalk is not None:
         path = layout.crosswalk(claim.key, claim.epoch)
         services.store.write(path, write_parquet(outcome.crosswalk))
-    return outcome
+    return replace(outcome, findings=findings)

@@ -6,14 +6,24 @@ different bytes are not the same release. Files missing from the store are resto
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
+from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.catalog.stac.item import page_of
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import IntegrityBroken, ObjectForbidden, ObjectMissing, ReplayRefused
 from kfm_pipelines.events import IngestEvent, newest_per_object
 from kfm_pipelines.inbox.record import archive_events
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.compute.inputs import FetchedObject, PreparedInputs, build_inputs, fetch, fetch_object
+from kfm_pipelines.stages.compute.inputs import (
+    Fetcher,
+    PreparedInputs,
+    build_inputs,
+    fetch_object,
+    fingerprint,
+    is_promised,
+)
+from kfm_pipelines.stages.compute.members import FetchedObjects, fetch_recorded
 from kfm_pipelines.stages.config.changes import NO_SNAPSHOT, UNPUBLISHED, configuration_changes
 from kfm_pipelines.stages.config.key_config import DECLARATION, KeyConfigs
 from kfm_pipelines.stages.publish.stage import Release
@@ -22,6 +32,7 @@ from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.inbox import events_of
 from kfm_pipelines.state.keys import Claim, dataset_of_key
 from kfm_pipelines.state.last_transaction import AppliedTransaction, applied_transaction
+from kfm_pipelines.state.revisions import current_revision
 from kfm_pipelines.state.transactions import KeyFacts
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout, Store
@@ -38,7 +49,18 @@ def changes_since_publication(services: Services, key: str) -> list[str]:
         known = events_of(connection, key)
     dataset = services.datasets[dataset_of_key(services.database, key)]
     configured = configuration_changes(services, dataset, [key])[key]
+    if not configured and _has_same_rows(services, dataset, key, newest_per_object(known)):
+        return []
     return [*configured, *_changed_events(applied, newest_per_object(known))]
+
+
+def _has_same_rows(services: Services, dataset: Dataset, key: str, events: Sequence[IngestEvent]) -> bool:
+    """Whether the objects of a key that shares them have changed, but none of its own rows."""
+    current = current_revision(services.database, key) if dataset.key.split_by else None
+    if current is None:
+        return False
+    config = governance_of(services, dataset).config_digest(key)
+    return is_promised(services, dataset, current, fingerprint(events, config))
 
 
 def declaration_digest(database: Database, key: str) -> str:
@@ -46,7 +68,7 @@ def declaration_digest(database: Database, key: str) -> str:
     return str(_require_applied(database, key).computed["frozen"][DECLARATION])
 
 
-def prepare_reproduction(services: Services, claim: Claim, configs: KeyConfigs) -> PreparedInputs:
+def prepare_reproduction(services: Services, claim: Claim, configs: KeyConfigs, fetcher: Fetcher) -> PreparedInputs:
     """Begins with exactly the inputs of the published release and fetches them; waiting events are left waiting."""
     applied = applied_transaction(services.database, claim.key)
     intent = {"follows": applied.revision, "inputs": applied.inputs} if applied else {"follows": 0, "inputs": []}
@@ -56,7 +78,7 @@ def prepare_reproduction(services: Services, claim: Claim, configs: KeyConfigs) 
     _refuse_if_changed(claim.key, changes_since_publication(services, claim.key))
     applied, original = _require_applied(services.database, claim.key), configs.for_key(claim.key)
     events = _original_events(applied, known)
-    fetched = _fetch_inputs(services, applied, events, original.dataset)
+    fetched = _fetch_inputs(services, applied, events, original.dataset, fetcher)
     prepared = build_inputs(original.governance.config_digest(claim.key), events, fetched)
     if prepared.inputs_hash != applied.computed["inputs_hash"]:
         _refuse_if_changed(
@@ -102,7 +124,7 @@ def _changed_events(applied: AppliedTransaction, now: Sequence[IngestEvent]) -> 
         if one is None:
             yield f"{event.asset_uri} came after revision {applied.revision}"
             continue
-        etag = applied.computed["etags"][event.asset_uri]
+        etag = applied.computed["etags"].get(event.asset_uri)  # a folder has none
         if event.etag not in (None, etag):
             yield f"{event.asset_uri} had ETag {etag} and was written again with {event.etag}"
         if event.late != one.get("late", False):
@@ -118,8 +140,8 @@ def _original_events(applied: AppliedTransaction, known: Sequence[IngestEvent]) 
             by_identity.get(one["event"], by_object[one["uri"]]),
             identity=one["event"],
             version_id=one["version"],
-            etag=applied.computed["etags"][one["uri"]],
-            size=applied.computed["sizes"][one["uri"]],
+            etag=applied.computed["etags"].get(one["uri"]),
+            size=applied.computed["sizes"].get(one["uri"]),
             late=one.get("late", False),
         )
         for one in applied.inputs
@@ -127,18 +149,24 @@ def _original_events(applied: AppliedTransaction, known: Sequence[IngestEvent]) 
 
 
 def _fetch_inputs(
-    services: Services, applied: AppliedTransaction, events: Sequence[IngestEvent], dataset: Dataset
-) -> dict[str, FetchedObject]:
+    services: Services, applied: AppliedTransaction, events: Sequence[IngestEvent], dataset: Dataset, fetcher: Fetcher
+) -> dict[str, FetchedObjects]:
     fetched, changes = {}, []
+    members, etags = applied.computed.get("members", {}), applied.computed["etags"]
     for event in events:
+        uris = members.get(event.asset_uri, [event.asset_uri])
+        recorded = partial(
+            fetch_recorded, etags={uri: etags[uri] for uri in uris}, source=dataset.input, store=services.store
+        )
         try:
-            fetched[event.asset_uri] = fetch_object(services, event, lambda one: fetch(one, dataset.input.max_bytes))
+            fetched[event.asset_uri] = fetch_object(services, event, partial(fetcher.fetch, how=recorded))
         except (IntegrityBroken, ObjectMissing, ObjectForbidden) as error:
             changes.append(str(error))
             continue
-        then, now = applied.computed["sha256"][event.asset_uri], fetched[event.asset_uri].sha256
-        if now != then:
-            changes.append(f"{event.asset_uri} had SHA-256 {then[:12]} and has {now[:12]}")
+        for uri, one in fetched[event.asset_uri].items():
+            then = applied.computed["sha256"][uri]
+            if one.sha256 != then:
+                changes.append(f"{uri} had SHA-256 {then[:12]} and has {one.sha256[:12]}")
     _refuse_if_changed(applied.key, changes)
     return fetched
 
@@ -148,7 +176,7 @@ def _differing_parts(then: Release, now: Release) -> Iterator[str]:
         yield "data"
     if now.item_hash != then.item_hash:
         yield "Item"
-    before, after = ({**one.documents, **one.records, **one.shared} for one in (then, now))
+    before, after = ({**one.files, **one.documents, **one.records, **one.shared} for one in (then, now))
     yield from sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 
@@ -157,6 +185,7 @@ def _is_complete(store: Store, layout: Layout, release: Release) -> bool:
         layout.item(release.key): release.item_hash,
         layout.processed_data(release.key): release.content_hash,
         layout.content(release.content_hash): release.content_hash,
+        **{layout.data_file(digest, name): digest for name, digest in release.files.items()},
         **{layout.document(digest): digest for digest in (*release.documents.values(), *release.records.values())},
     }
     there = [

@@ -163,7 +163,7 @@ def migrate(postgres_url: str) -> None:
         engine.dispose()
 
 
-HEAD = "0008"
+HEAD = "0010"
 
 
 def is_current(database: Database) -> bool:

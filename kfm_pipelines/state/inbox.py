@@ -21,6 +21,15 @@ class Delivery:
     events: tuple[IngestEvent, ...] = ()
     refusal: Refusal | None = None
     token: str | None = None
+    unwanted: int = 0  # notices of a provider that no dataset takes
+
+    @property
+    def notices(self) -> list[str]:
+        """The identity of each notice, as often as the message has it, whatever the number of keys it is work for."""
+        first: dict[str, str] = {}
+        for event in self.events:
+            first.setdefault(event.notice_identity, event.identity)
+        return [event.notice_identity for event in self.events if event.identity == first[event.notice_identity]]
 
 
 def events_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, list[IngestEvent]]:
@@ -50,11 +59,20 @@ def known_identities(database: Database, identities: Sequence[str]) -> set[str]:
     return {row["identity"] for row in rows}
 
 
+def recorded_uris(database: Database, keys: Sequence[str], uris: Sequence[str]) -> set[str]:
+    """Returns which of these objects an event of one of these keys has named."""
+    query = "SELECT DISTINCT asset_uri FROM kfm.inbox WHERE key = ANY(%(keys)s) AND asset_uri = ANY(%(uris)s)"
+    rows = database.fetch(query, {"keys": list(keys), "uris": list(uris)})
+    return {row["asset_uri"] for row in rows}
+
+
 def _event(row: dict[str, Any]) -> IngestEvent:
-    bucket, _, object_key = row["asset_uri"].removeprefix("s3://").partition("/")
+    scheme, _, place = row["asset_uri"].partition("://")
+    bucket, _, object_key = place.partition("/")
     sequence = None if row["group_sequence"] is None else int(row["group_sequence"])
     values = {name: value for name, value in row.items() if name != "asset_uri"}
-    return IngestEvent(**{**values, "bucket": bucket, "object_key": object_key, "group_sequence": sequence})
+    address = {"scheme": scheme, "bucket": bucket, "object_key": object_key}
+    return IngestEvent(**{**values, **address, "group_sequence": sequence})
 
 
 def first_arrivals(connection: Connection, deliveries: Sequence[Delivery]) -> list[Delivery]:

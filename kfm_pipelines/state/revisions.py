@@ -131,7 +131,7 @@ def mark_collection_changed(connection: Connection, dataset: str) -> None:
 
 def neighbour_rows(database: Database, keys: Sequence[str], windows: int) -> dict[str, tuple[int, ...]]:
     """Returns the row counts of up to `windows` published windows on either side of each key, of the same transform
-    version."""
+    version and tile or station, if the dataset has such."""
     # Without OFFSET 0 the planner turns the look at each neighbour into a join over all of them.
     query = """
         SELECT mine.key, array_agg(
@@ -140,12 +140,14 @@ def neighbour_rows(database: Database, keys: Sequence[str], windows: int) -> dic
             (SELECT k.key FROM kfm.keys k
              WHERE k.dataset = mine.dataset AND k.window_start < mine.window_start
                AND split_part(k.key, ':', 5) = split_part(mine.key, ':', 5)
+               AND split_part(k.key, ':', 2) = split_part(mine.key, ':', 2)
                AND EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key OFFSET 0)
              ORDER BY k.window_start DESC LIMIT %(windows)s)
             UNION ALL
             (SELECT k.key FROM kfm.keys k
              WHERE k.dataset = mine.dataset AND k.window_start > mine.window_start
                AND split_part(k.key, ':', 5) = split_part(mine.key, ':', 5)
+               AND split_part(k.key, ':', 2) = split_part(mine.key, ':', 2)
                AND EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key OFFSET 0)
              ORDER BY k.window_start LIMIT %(windows)s)
         ) AS near
@@ -203,9 +205,9 @@ def record_processed(connection: Connection, dataset: str, inputs: Mapping[str, 
         INSERT INTO kfm.ingest_state AS known (dataset, key, asset_uri, etag, version_id, sequencer)
         SELECT %(dataset)s, * FROM unnest(
             %(keys)s::text[], %(uris)s::text[], %(etags)s::text[], %(versions)s::text[], %(sequencers)s::text[])
-        ON CONFLICT (dataset, asset_uri) DO UPDATE SET
-            key = excluded.key, etag = excluded.etag, version_id = excluded.version_id,
-            sequencer = excluded.sequencer, processed_at = clock_timestamp()
+        ON CONFLICT (dataset, asset_uri, key) DO UPDATE SET
+            etag = excluded.etag, version_id = excluded.version_id, sequencer = excluded.sequencer,
+            processed_at = clock_timestamp()
     """
     parameters = {
         **objects,

@@ -98,6 +98,16 @@ def entry_of(connection: Connection, key: str, txn: int, step: Step) -> Entry | 
     return _entry(row) if row else None
 
 
+def skipped_fingerprints(connection: Connection, key: str, revision: int) -> set[str]:
+    """Returns the fingerprints of inputs that were found to say the same as this revision of the key."""
+    query = """
+        SELECT DISTINCT detail->>'fingerprint' AS fingerprint FROM kfm.wal
+        WHERE key = %(key)s AND step = 'skip' AND detail ? 'fingerprint' AND detail->'revision' = to_jsonb(%(revision)s)
+    """
+    rows = connection.execute(query, {"key": key, "revision": revision})
+    return {row["fingerprint"] for row in rows}
+
+
 def last_entries_of_run(database: Database, run_id: str, keys: Sequence[str]) -> dict[str, Entry]:
     """Returns the last entry this run wrote for each of the keys that it has one for."""
     query = """

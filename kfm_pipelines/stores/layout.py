@@ -145,6 +145,13 @@ class Layout:
         """Maps rows of the unmasked table to published rows: restricted like the table."""
         return f"{RESTRICTED}/{self.pipeline}/{key}/{epoch}/crosswalk.parquet"
 
+    def computed_file(self, key: str, epoch: int, name: str) -> str:
+        """A file beside the table before masking: restricted like it."""
+        return f"{RESTRICTED}/{self.pipeline}/{key}/{epoch}/{name}"
+
+    def masked_file(self, key: str, epoch: int, name: str) -> str:
+        return f"{MASKED}/{self.pipeline}/{key}/{epoch}/{name}"
+
     def masked_table(self, key: str, epoch: int) -> str:
         """The hand-off after masking: exactly the bytes that will be published."""
         return f"{MASKED}/{self.pipeline}/{key}/{epoch}/table.parquet"
@@ -182,6 +189,10 @@ class Layout:
     def content(self, digest: str) -> str:
         """Immutable data, named by its digest."""
         return f"{OBJECTS}/{digest[:2]}/{digest}.parquet"
+
+    def data_file(self, digest: str, file_name: str) -> str:
+        """An immutable file beside the data, with the suffix of its name."""
+        return f"{OBJECTS}/{digest[:2]}/{digest}.{file_name.rpartition('.')[2]}"
 
     def document(self, digest: str) -> str:
         return f"{OBJECTS}/{digest[:2]}/{digest}.json"

@@ -31,7 +31,13 @@ SHORTEST_PAUSE_SECONDS = 0.05
 _random = SystemRandom()
 
 # These let a browser display a page instead of saving it.
-_CONTENT_TYPES = {".html": "text/html", ".json": "application/json", ".parquet": "application/vnd.apache.parquet"}
+_CONTENT_TYPES = {
+    ".html": "text/html",
+    ".json": "application/json",
+    ".parquet": "application/vnd.apache.parquet",
+    ".png": "image/png",
+    ".tif": "image/tiff",
+}
 
 
 class S3Store(Store):

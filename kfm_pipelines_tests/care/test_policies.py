@@ -4,14 +4,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
 from pydantic import ValidationError
 
-from kfm_pipelines.care.policies import Policy, load_policy, refuse_if_mismatched, refuse_unless_current
+from kfm_pipelines.care.masks import mask_table
+from kfm_pipelines.care.policies import Policy, load_policy, mismatches, refuse_if_mismatched, refuse_unless_current
 from kfm_pipelines.declarations.dataset import load_datasets
+from kfm_pipelines.declarations.splits import SplitBy
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
 from kfm_pipelines.settings import shipped_path
+from kfm_pipelines_tests.fixtures.care.raster_policy import raster_policy
+from kfm_pipelines_tests.fixtures.rasters.invented import raster_dataset
 
 SHIPPED = shipped_path("resources") / "policies"
 
@@ -48,12 +53,19 @@ def test_a_missing_policy_publishes_nothing(resources: Path, name: str) -> None:
     ("changes", "sentence"),
     [
         ({"note": "x"}, "^not-sensitive.yaml: note: Extra inputs are not permitted$"),
-        ({"sensitivity": "secret"}, "sensitivity: Input should be 'open', 'generalised', 'restricted' or 'withheld'"),
+        (
+            {"sensitivity": "secret"},
+            "sensitivity: Input should be 'open', 'generalised', .* or 'undecided', not 'secret'",
+        ),
         ({"labels": ["tk:made-up"]}, "labels.0: is not a known label; labels look like care:ethics"),
         ({"class_column": "kind"}, "needs either sensitivity, for all records, or class_column"),
         ({"sensitivity": None}, "needs either sensitivity, for all records, or class_column"),
         ({"sensitivity": "restricted"}, "classes: there are no rules for any class, so nothing may be published"),
         ({"classes": {"open": {"point": {"method": "none"}}}}, "classes: an open policy must have none"),
+        (
+            {"sensitivity": "undecided", "classes": {"withheld": {"point": {"method": "omit"}}}},
+            "classes: an undecided policy must have none",
+        ),
         ({"version": 0}, "version: Input should be greater than or equal to 1, not 0"),
         ({"version": "1"}, "version: Input should be a valid integer, not '1'"),
         ({"reason": "  "}, "reason: String should have at least 3 characters"),
@@ -110,6 +122,18 @@ def test_a_review_in_the_future_does_not_count() -> None:
     refuse_unless_current(policy, policy.reviewed_on)
     with pytest.raises(PolicyRefused, match=r"is reviewed only on .* nothing is published yet"):
         refuse_unless_current(policy, policy.reviewed_on - timedelta(days=1))
+
+
+def test_nothing_is_published_under_an_undecided_policy(resources: Path) -> None:
+    """Whatever its dates say, and whatever dataset it is for: there is nothing yet that could suit or contradict."""
+    write(resources, {"sensitivity": "undecided"})
+    policy = load_policy(resources, "not-sensitive")
+    assert (policy.is_open, policy.masks, policy.is_decided) == (False, False, False)
+    with pytest.raises(PolicyRefused, match=r"^policy not-sensitive@2 is undecided: nothing is published under it"):
+        refuse_unless_current(policy, policy.reviewed_on)
+    assert not any(mismatches(policy, dataset) for dataset in load_datasets(shipped_path("resources")).values())
+    with pytest.raises(PolicyRefused, match="is undecided, so there is nothing to mask"):
+        mask_table(pa.table({}), SITES, policy, b"")
 
 
 def test_a_digest_changes_with_every_field(resources: Path) -> None:
@@ -210,9 +234,59 @@ def test_a_masked_dataset_needs_an_extent() -> None:
         refuse_if_mismatched(HERITAGE, SITES.model_copy(update={"extent": None}))
 
 
+@pytest.mark.parametrize("split", [SplitBy(h3_res=3), SplitBy(column="period", members=["Woodland"])])
+def test_a_masked_dataset_may_not_name_its_members_in_keys(split: SplitBy) -> None:
+    split_sites = SITES.model_copy(update={"key": SITES.key.model_copy(update={"split_by": split})})
+    with pytest.raises(PolicyRefused, match=r"key.split_by would put the places of rows into the names of keys"):
+        refuse_if_mismatched(HERITAGE, split_sites)
+
+
 def test_a_nations_data_needs_labels() -> None:
     drought = load_datasets(shipped_path("resources"))["drought/tribal-areas"]
     policy = load_policy(shipped_path("resources"), drought.policy)
     refuse_if_mismatched(policy, drought)
     with pytest.raises(PolicyRefused, match="the data is a nation's, so the policy needs labels"):
         refuse_if_mismatched(policy.model_copy(update={"labels": []}), drought)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"footprints": None}, "footprints: a policy that masks rasters must name the places they must not show"),
+        ({"key_id": None}, "key_id: a policy that masks needs one"),
+        (
+            {
+                "classes": {
+                    "restricted": {
+                        "raster": {"method": "nodata", "resolution": 5},
+                        "point": {"method": "suppress"},
+                    }
+                }
+            },
+            "classes: a policy that masks rasters has one sensitivity and a rule for rasters alone",
+        ),
+    ],
+)
+def test_a_policy_for_rasters_names_what_to_hide(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        raster_policy(**changes)
+
+
+def test_a_policy_without_a_rule_for_rasters_has_no_footprints(resources: Path) -> None:
+    document = yaml.safe_load((SHIPPED / "heritage-sites.yaml").read_text()) | {"footprints": "hidden"}
+    with pytest.raises(ValidationError, match="footprints: only a policy with a rule for rasters needs them"):
+        Policy.model_validate(document)
+
+
+def test_a_rule_that_no_processor_runs_is_refused() -> None:
+    tables, rasters = load_datasets(shipped_path("resources")), raster_dataset()
+    with pytest.raises(PolicyRefused, match="it masks rasters, and the dataset has processor: table"):
+        refuse_if_mismatched(raster_policy(), tables["heritage/sites"])
+    with pytest.raises(PolicyRefused, match="it masks places in a table, and the dataset has processor: raster"):
+        refuse_if_mismatched(load_policy(shipped_path("resources"), "heritage-sites"), rasters)
+    refuse_if_mismatched(raster_policy(), rasters)
+
+
+def test_digests_are_those_from_before_there_were_footprints() -> None:
+    digest = load_policy(shipped_path("resources"), "heritage-sites").digest
+    assert digest == "1727e64f0fa93490c94d8aff7ce70f13461db89785dc75618cd149ecc4b69cf8"

@@ -8,8 +8,8 @@ from dagster._core.storage.dagster_run import RunOpConcurrency
 
 from kfm_pipelines.declarations import Concurrency
 from kfm_pipelines.declarations.dataset import Datasets, load_datasets
-from kfm_pipelines.dispatch.plan import PlannedRun, RunCapacity
-from kfm_pipelines.dispatch.tables import DueKey
+from kfm_pipelines.dispatch.plan import MIN_SHARE, PlannedRun, RunCapacity
+from kfm_pipelines.dispatch.tables import HIGH, DueKey
 from kfm_pipelines.orchestration.names import limit_tags
 from kfm_pipelines.settings import shipped_path
 
@@ -41,6 +41,23 @@ def test_no_run_fits_when_all_slots_are_reserved() -> None:
         assert capacity.fits(run_of(JULY))
         capacity.reserve(NAME, [key])
     assert not capacity.fits(run_of(JULY))
+
+
+def test_one_large_run_waits_in_the_queue_and_an_urgent_one_overtakes_it() -> None:
+    capacity = RunCapacity(declared({}), slots=1, queues=True)
+    large = PlannedRun(NAME, tuple(DueKey(f"{KANSAS}{day}", 0, 0, 0, 1) for day in range(MIN_SHARE)))
+    urgent = PlannedRun(NAME, (DueKey(MAY, 0, 0, 0, HIGH),))
+    capacity.reserve(NAME, [JULY])
+    assert [capacity.fits(run) for run in (large, run_of(JUNE), urgent)] == [True, False, False]
+    capacity.reserve(NAME, large.names)
+    assert [capacity.fits(run) for run in (large, run_of(JUNE), urgent)] == [False, False, True]
+    capacity.reserve(NAME, urgent.names)
+    assert not capacity.fits(urgent)
+
+
+def test_a_worker_has_no_queue() -> None:
+    capacity = RunCapacity(declared({}), slots=0)
+    assert not capacity.fits(PlannedRun(NAME, tuple(DueKey(f"{MAY}-{n}", 0, 0, 0, 1) for n in range(MIN_SHARE))))
 
 
 def test_under_a_prefix_there_are_as_many_runs_as_declared() -> None:

@@ -65,7 +65,7 @@ def test_energy_of_the_counters_is_recorded_as_measured(site: Site, monkeypatch:
 
 
 def test_an_interrupted_stage_is_recorded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*_: object) -> None:
+    def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     receive(site.services, upload(site))

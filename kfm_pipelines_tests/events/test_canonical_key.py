@@ -51,7 +51,7 @@ def test_what_is_no_key_is_refused_with_one_sentence(text: str, reason: str) -> 
     assert str(refusal.value).isprintable()
 
 
-LENGTHS: tuple[WindowLength, ...] = ("hour", "day", "month")
+LENGTHS: tuple[WindowLength, ...] = ("hour", "day", "week", "month", "year")
 instants = st.datetimes(datetime(1, 2, 1), datetime(9998, 12, 31), timezones=st.timezones())  # noqa: DTZ001
 
 
@@ -60,7 +60,9 @@ instants = st.datetimes(datetime(1, 2, 1), datetime(9998, 12, 31), timezones=st.
     [
         ("hour", datetime(2025, 12, 31, 23, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC), "2025-12-31T23Z"),
         ("day", datetime(2025, 12, 31, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC), "2025-12-31"),
+        ("week", datetime(2025, 12, 29, tzinfo=UTC), datetime(2026, 1, 5, tzinfo=UTC), "2026-W01"),
         ("month", datetime(2025, 12, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC), "2025-12"),
+        ("year", datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC), "2025"),
     ],
 )
 def test_golden_windows(length: WindowLength, start: datetime, end: datetime, label: str) -> None:
@@ -69,6 +71,10 @@ def test_golden_windows(length: WindowLength, start: datetime, end: datetime, la
 
 def test_february_of_a_leap_year_ends_in_march() -> None:
     assert window_of(datetime(2024, 2, 29, tzinfo=UTC), "month").end == datetime(2024, 3, 1, tzinfo=UTC)
+
+
+def test_a_year_with_53_weeks_has_its_last() -> None:
+    assert parse_label("2026-W53").end == datetime(2027, 1, 4, tzinfo=UTC)
 
 
 def test_early_years_keep_four_digits() -> None:
@@ -105,7 +111,10 @@ def test_the_last_window_of_the_calendar_is_refused(length: WindowLength) -> Non
     "label",
     [
         "",
-        "2025",
+        "0000",
+        "2025-W00",
+        "2025-W53",
+        "2025-W1",
         "2025-13",
         "2025-00",
         "2025-02-30",

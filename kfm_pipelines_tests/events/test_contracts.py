@@ -11,11 +11,11 @@ from jsonschema import Draft202012Validator
 from kfm_pipelines.events.contracts import Contract
 from kfm_pipelines.settings import shipped_path
 
-# A profile and a manifest are no messages: they are about what we write ourselves, and strict.
+# A profile, a manifest and a declaration are no messages: they are about what we write ourselves, and strict.
 CONTRACTS = sorted(
     path
     for path in (shipped_path("resources") / "contracts").glob("*.schema.json")
-    if not ("-profile-" in path.name or path.name.startswith("run-manifest-"))
+    if not ("-profile-" in path.name or path.name.startswith(("run-manifest-", "dataset-")))
 )
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kfm_pipelines.declarations.dataset import Dataset, Datasets, load_datasets
 from kfm_pipelines.errors import ContractBroken, DatasetUnknown, DeclarationInvalid, LocationUndeclared, MessageRefused
-from kfm_pipelines.events import IngestEvent, PayloadNotice, resolve_event
+from kfm_pipelines.events import IngestEvent, PayloadNotice, member_of_key, resolve_event, resolve_events
+from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.events.messages import SOURCE
 from kfm_pipelines_tests.fixtures.events.notices import KEY_AT_03, NOON, declared, event, notice
 
@@ -104,9 +105,10 @@ def test_an_object_of_exactly_the_largest_size_passes() -> None:
     assert event(size=268435456).size == 268435456
 
 
-def with_window(window: str, pattern: str) -> Datasets:
+def with_window(window: str, pattern: str, **key: str) -> Datasets:
     document = declared()["usgs/streamflow"].model_dump(mode="json")
-    document["key"]["window"], document["input"]["object_pattern"] = window, pattern
+    document["key"] |= {"window": window, **key}
+    document["input"]["object_pattern"] = pattern
     return Datasets({"usgs/streamflow": Dataset.model_validate(document)})
 
 
@@ -114,12 +116,95 @@ def with_window(window: str, pattern: str) -> Datasets:
     ("window", "pattern", "label"),
     [
         ("day", r"usgs/streamflow/(?P<year>\d+)-(?P<month>\d+)-(?P<day>\d+)", "2025-12-04"),
+        ("week", r"usgs/streamflow/(?P<year>\d+)-(?P<month>\d+)-(?P<day>\d+)", "2025-W49"),
+        ("week", r"usgs/streamflow/(?P<year>\d+)-(?P<week>\d+)-\d+", "2025-W12"),
         ("month", r"usgs/streamflow/(?P<year>\d+)-(?P<month>\d+)-\d+", "2025-12"),
+        ("year", r"usgs/streamflow/(?P<year>\d+)-\d+-\d+", "2025"),
     ],
 )
-def test_days_and_months_fold_the_same_way(window: str, pattern: str, label: str) -> None:
+def test_longer_windows_fold_the_same_way(window: str, pattern: str, label: str) -> None:
     folded = resolve_event(notice(object_key="usgs/streamflow/2025-12-04"), with_window(window, pattern))
     assert folded.key == f"usgs-streamflow:kansas_statewide:none:{label}:v1-0-0"
+
+
+BY_TILE = r"usgs/streamflow/(?P<tile>[^/]*)/(?P<year>\d+)"
+
+
+def test_each_tile_of_a_window_has_a_key_of_its_own() -> None:
+    by_tile = with_window("year", BY_TILE, fold_by="tile")
+    paths = [f"usgs/streamflow/{tile}/2025" for tile in ("14SPH", "14sph", "15S")]
+    keys = [resolve_event(notice(object_key=path), by_tile).key for path in paths]
+    assert keys == [f"usgs-streamflow:kansas_statewide-{tile}:none:2025:v1-0-0" for tile in ("14sph", "14sph", "15s")]
+    assert [member_of_key(by_tile["usgs/streamflow"], key) for key in keys] == ["14sph", "14sph", "15s"]
+
+
+@pytest.mark.parametrize("tile", ["", "a-b", "a:b", "x" * 41, "é"])
+def test_a_tile_that_cannot_be_part_of_a_key_is_refused(tile: str) -> None:
+    with pytest.raises(LocationUndeclared, match="tile must be 1 to 40 letters"):
+        resolve_event(notice(object_key=f"usgs/streamflow/{tile}/2025"), with_window("year", BY_TILE, fold_by="tile"))
+
+
+def test_a_fold_needs_its_group_in_the_pattern() -> None:
+    with pytest.raises(ValueError, match=r"key.fold_by: input.object_pattern has no group \(\?P<county>"):
+        with_window("year", BY_TILE, fold_by="county")
+
+
+COUNTIES = {"column": "site_no", "members": {"20161": "Riley", "20061": "geary", "20061A": "geary"}}
+
+
+def split_into(**split: Any) -> Datasets:
+    document = declared()["usgs/streamflow"].model_dump(mode="json")
+    document["key"]["split_by"] = split
+    return Datasets({"usgs/streamflow": Dataset.model_validate(document)}, shipped_path("resources"))
+
+
+def test_an_object_that_is_split_is_an_event_for_each_member() -> None:
+    datasets = split_into(**COUNTIES)
+    whole = notice(sequencer="00AB", change="deleted", version_id="v1")
+    events = resolve_events(whole, datasets)
+    hour = "none:2025-12-04T03Z:v1-0-0"
+    assert [one.key for one in events] == [f"usgs-streamflow:kansas_statewide-{m}:{hour}" for m in ("geary", "riley")]
+    assert [member_of_key(datasets["usgs/streamflow"], one.key) for one in events] == ["geary", "riley"]
+    # `["kfm-member-1","aaa…","geary"]` and its sha256sum.
+    assert [one.identity for one in events] == [
+        "a7168cdfec6f39a43fc9a3f914a0f9f33f9214335d473e23f90c29b6dfed26fa",
+        "baeca2a3212f3ef9d1b6bdc5fa936a5cf7031bc318cb364a7c4edcfea3f925a8",
+    ]
+    assert {one.notice_identity for one in events} == {"a" * 64}
+    for one in events:
+        assert (one.asset_uri, one.sequencer, one.change, one.version_id) == (
+            whole.asset_uri, "00AB", "deleted", "v1",
+        )  # fmt: skip
+
+
+def test_an_object_that_is_not_split_is_one_event() -> None:
+    [one] = resolve_events(notice(), declared())
+    assert one == event()
+    assert one.notice_identity == one.identity == "a" * 64
+
+
+def test_cells_are_members_like_others() -> None:
+    events = resolve_events(notice(), split_into(h3_res=1))
+    assert len(events) == len({one.identity for one in events}) == 4
+    assert events[0].key.startswith("usgs-streamflow:kansas_statewide-8")
+
+
+def test_cells_that_cannot_be_had_refuse_the_message_only(tmp_path: Path) -> None:
+    lost = Datasets(dict(split_into(h3_res=1)), tmp_path)
+    with pytest.raises(MessageRefused, match=r"objects of usgs/streamflow cannot be split: .*there is no area"):
+        resolve_events(notice(), lost)
+
+
+def test_keys_of_two_datasets_cannot_collide_through_a_fold(tmp_path: Path) -> None:
+    folder = tmp_path / "datasets"
+    folder.mkdir()
+    document = with_window("year", BY_TILE, fold_by="tile")["usgs/streamflow"].model_dump(mode="json")
+    other = {**document, "dataset": "usgs/tiles", "key": {**document["key"], "aoi": "kansas_statewide-14sph"}}
+    other["input"] = {**document["input"], "prefix": "usgs/tiles/"}
+    for name, one in (("a", document), ("b", other)):
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(one))
+    with pytest.raises(DeclarationInvalid, match="their keys would collide"):
+        load_datasets(tmp_path)
 
 
 @pytest.mark.parametrize("year", ["99999999999999999999", "9" * 500, "x", ""])

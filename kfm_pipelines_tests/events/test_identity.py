@@ -14,6 +14,8 @@ from kfm_pipelines.events.identity import (
     auto_update_identity,
     dedupe_key_identities,
     feed_identities,
+    member_identity,
+    release_identity,
     s3_object_identity,
     s3_removal_identity,
 )
@@ -38,6 +40,11 @@ GOLDEN: list[tuple[Callable[[], str], str, str]] = [
         lambda: auto_update_identity("usgs/streamflow", "s3://kfm-ingest/usgs/streamflow/f.parquet", 'W/"a1b2c3"'),
         r'["kfm-auto-update-1","usgs/streamflow","s3://kfm-ingest/usgs/streamflow/f.parquet","W/\"a1b2c3\""]',
         "771b775a0b2af9bb9abb9561143d9cfe50a46cb0cb01082d4ea131f6e56afb5e",
+    ),
+    (
+        lambda: release_identity("atlas:ks:5:2025-W49:v1", "usgs:ks:none:2025-12-04T00Z:v1", 2, "ab12"),
+        '["kfm-release-1","atlas:ks:5:2025-W49:v1","usgs:ks:none:2025-12-04T00Z:v1",2,"ab12"]',
+        "a4b1307b6cf5e24a4a9c9d786bcfa62608a31936d1340d0464a923e0d0def7df",
     ),
     (
         lambda: body_identity(b"not json"),
@@ -73,6 +80,16 @@ GOLDEN: list[tuple[Callable[[], str], str, str]] = [
         lambda: feed_identities({"b": [1.5, None], "a": "é"}, 3)[2],
         '["kfm-feed-body-1",{"a":"é","b":[1.5,null]},2]',
         "626b5c07dfb22950cd5b605885f6208d5018469e39960470b563dca81030ed19",
+    ),
+    (
+        lambda: member_identity("90ca3a1090f642ba127962feba856116bc7af71a583378288fcfe3271f32a1bb", "riley"),
+        '["kfm-member-1","90ca3a1090f642ba127962feba856116bc7af71a583378288fcfe3271f32a1bb","riley"]',
+        "b0ce9eec665cb1b6222d93a3af2ec32c1ecbcfd3d78434c463dca81583437891",
+    ),
+    (
+        lambda: member_identity("90ca3a1090f642ba127962feba856116bc7af71a583378288fcfe3271f32a1bb", "8226dffffffffff"),
+        '["kfm-member-1","90ca3a1090f642ba127962feba856116bc7af71a583378288fcfe3271f32a1bb","8226dffffffffff"]',
+        "1510a0f2fcca3401133128c23ab7ee32e0d58df4376f3fe8d5cba0c5c29e1bd0",
     ),
 ]
 

@@ -40,7 +40,7 @@ REFUSED = (
         lambda site, put: site.auto_update_message(put, dataset="usgs/lakes"),
         "DatasetUnknown",
         "schema",
-        "dataset 'usgs/lakes' is not declared; declared: drought/tribal-areas, heritage/sites, usgs/",
+        "dataset 'usgs/lakes' is not declared; declared: drought/tribal-areas, ",
     ),
     Refused(
         lambda site, put: site.s3_message(replace(put, object_key="elsewhere/a.parquet")),
@@ -157,14 +157,6 @@ RED = {
         lambda hour: _with_column("qualifier", pa.array([None] + ["P"] * 67, pa.string()), hour),
         "qualifier: expected no nulls, found 1 of 68 rows",
     ),
-    "two readings for one": _red(
-        lambda hour: pa.concat_tables(
-            [_sample(hour), _with_column("qualifier", pa.array(["e"] * 68), hour).slice(0, 1)]
-        ),
-        "site_no, observed_at: expected one row each, found 1 rows too many",
-        error="QualityRefused",
-        triage="quality",
-    ),
     "readings of another hour": _red(
         lambda hour: _sample(hour + 1), "observed_at: expected times from {start} until before {end}, found 68 rows"
     ),
@@ -242,7 +234,7 @@ def test_a_wrong_declaration_stops_the_worker_before_it_takes_a_message(site: Si
         site.work()
 
     assert str(refused.value) == (
-        "usgs-streamflow.yaml: key.window: Input should be 'hour', 'day' or 'month', not 'fortnight'"
+        "usgs-streamflow.yaml: key.window: Input should be 'hour', 'day', 'week', 'month' or 'year', not 'fortnight'"
     )
     assert site.services.queue.depth().waiting == 1
     declaration.write_text(right)

@@ -110,7 +110,9 @@ WRONG_DATA = {
     "infinite": Wrong(_with(longitude=[float("-inf")] + [-97.5] * 59), "longitude", "schema"),
     "no coordinate": Wrong(_with(longitude=[None] + [-97.5] * 59), "longitude", "schema"),
     "metres instead of degrees": Wrong(_with(longitude=[500_000.0] * 60), "longitude", "schema"),
-    "outside the area": Wrong(_with(longitude=[-80.0] * 60), "extent|outside"),
+    "outside the area": Wrong(
+        _with(longitude=[-80.0] * 60), "places in kansas_statewide, found 60 of 60 rows outside", "schema"
+    ),
     "another coordinate system": Wrong(_in_utm, "EPSG:26914, not in WGS 84", "schema"),
     "extra column": Wrong(lambda r: sites(r.dataset).append_column("gps", [["38.21"] * 60]), "gps", "schema"),
     "missing column": Wrong(lambda r: sites(r.dataset).drop_columns(["period"]), "period", "schema"),

@@ -3,6 +3,7 @@
 import json
 import stat
 from datetime import timedelta
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -108,16 +109,44 @@ def test_refused_files_are_removed_when_they_expire(site: Site) -> None:
 
 
 @pytest.mark.slow
+def test_a_schema_may_change_until_something_is_published(site: Site) -> None:
+    table = streamflow_table(START)
+    wrong = parquet(table.append_column("velocity", pa.array([1.5] * table.num_rows)))
+    site.put(0, wrong)
+    publish_due(site)
+    assert "velocity" in site.fetch("SELECT reason FROM kfm.dead_letters")[0]["reason"]
+    assert site.fetch("SELECT version FROM kfm.schema_versions") == []
+    early = kfm(site.environment, "datasets", "approve-schema", "usgs/streamflow", "--reason", "look")
+    assert (early.code, "usgs/streamflow: nothing is published yet, so there is nothing to approve" in early.err) == (
+        1,
+        True,
+    )
+
+    site = declared_anew(site, "usgs-streamflow", _with_velocity)
+    site.put(0, wrong)
+    publish_due(site)
+    assert applied(site.services) == {site.key(0): 1}
+    [version] = site.fetch("SELECT version, columns, approved_by FROM kfm.schema_versions")
+    assert (version["version"], version["approved_by"], "velocity" in version["columns"]) == (1, "first use", True)
+
+    site = declared_anew(site, "usgs-streamflow", lambda d: d["table"]["columns"].pop())
+    site.put(1)
+    publish_due(site)
+    assert applied(site.services) == {site.key(0): 1}
+    reasons = [row["reason"] for row in site.fetch("SELECT reason FROM kfm.dead_letters WHERE state = 'open'")]
+    assert any("expected schema version 1, as approved, found velocity removed" in reason for reason in reasons)
+
+
+def _with_velocity(document: dict[str, Any]) -> None:
+    velocity = {"name": "velocity", "type": "float64", "nullable": True, "unit": "ft/s", "description": "New"}
+    document["table"]["columns"].append(velocity)
+
+
+@pytest.mark.slow
 def test_a_changed_schema_is_refused_until_it_is_approved(site: Site) -> None:
     site.put(0)
     publish_due(site)
-    site = declared_anew(
-        site,
-        "usgs-streamflow",
-        lambda d: d["table"]["columns"].append(
-            {"name": "velocity", "type": "float64", "nullable": True, "unit": "ft/s", "description": "New"}
-        ),
-    )
+    site = declared_anew(site, "usgs-streamflow", _with_velocity)
     table = streamflow_table(START + timedelta(hours=1))
     site.put(1, parquet(table.append_column("velocity", pa.array([1.5] * table.num_rows))))
 

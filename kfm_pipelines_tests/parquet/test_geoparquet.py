@@ -201,7 +201,7 @@ def test_a_key_has_its_points_in_the_declared_place() -> None:
     shapes = shapely.from_wkb(table["geometry"].to_pylist())
     assert shapely.get_x(shapes).tolist() == table["longitude"].to_pylist()
     assert shapely.get_y(shapes).tolist() == table["latitude"].to_pylist()
-    assert compute(STREAMFLOW, []).column_names == table.column_names
+    assert compute(STREAMFLOW, []).table.column_names == table.column_names
 
 
 def test_a_zero_is_the_same_zero_in_both() -> None:

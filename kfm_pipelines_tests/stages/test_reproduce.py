@@ -18,7 +18,7 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.stages import batch
 from kfm_pipelines.stages import reproduce as reproduction
 from kfm_pipelines.stages.batch import Batch
-from kfm_pipelines.stages.compute import inputs
+from kfm_pipelines.stages.compute import members
 from kfm_pipelines.stages.config import changes as configuration_changes
 from kfm_pipelines.stages.config import key_config
 from kfm_pipelines.stages.config.key_config import KeyConfig, KeyConfigs
@@ -263,7 +263,7 @@ def test_unpublished_keys_and_missing_snapshots_are_distinguished(site: Site, mo
 def test_different_bytes_are_refused(published: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """For whatever reason: a snapshot cannot contain everything."""
     with monkeypatch.context() as patch:
-        patch.setattr(batch, "write_published", lambda table, declared: write_published(table[1:], declared))
+        patch.setattr(batch, "write_published", lambda table, *rest, **how: write_published(table[1:], *rest, **how))
         assert refused(published).startswith("its data comes out as ")
     with monkeypatch.context() as patch:
         patch.setattr(stac, "PROVENANCE_TITLE", "Something else")
@@ -281,7 +281,7 @@ def test_a_failure_does_not_make_a_key_of_a_replay_due(published: Site, monkeypa
     replay = plan_replay(site.services, site.dataset.dataset, [key], mode="upgrade")
     (site.data / Layout(site.dataset.pipeline).item(key)).unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(inputs, "fetch", away)
+        patch.setattr(members, "fetch", away)
         failed = publish(site.services, site.dataset, [key], "unlucky", RunTrigger(replay=replay))
     assert failed.notes == {key: "its replay retries it: S3 is away"}
     assert last_of(site.services, key).detail == {"reason": "S3 is away", "again_in_seconds": None}

@@ -116,3 +116,26 @@ def test_what_was_published_before_there_were_pages_gets_its_pages(empty: str) -
 def test_a_database_that_is_away_is_one_sentence() -> None:
     with pytest.raises(ServiceUnavailable, match=r"^Postgres does not answer: "):
         migrate(f"postgresql://nobody@127.0.0.1:{free_port()}/none")
+
+
+def test_objects_of_several_keys_survive_the_way_back(empty: str) -> None:
+    """Before there were splits an object was in one key: the one that was published last stays."""
+    migrate(empty)
+    database = Database(empty)
+    try:
+        for key in ("a:b-one:none:2025:v1", "a:b-two:none:2025:v1"):
+            database.execute(
+                "INSERT INTO kfm.keys (key, dataset, window_start, window_end)"
+                " VALUES (%(k)s, 'a/b', '2025-01-01', '2026-01-01')",
+                {"k": key},
+            )
+            database.execute(
+                "INSERT INTO kfm.ingest_state (dataset, asset_uri, key) VALUES ('a/b', 's3://a/b', %(k)s)", {"k": key}
+            )
+        move(empty, "0008")
+        [row] = database.fetch("SELECT key FROM kfm.ingest_state")
+        assert row["key"] == "a:b-two:none:2025:v1"
+        move(empty, "head")
+        assert database.fetch("SELECT key FROM kfm.ingest_state") == [row]
+    finally:
+        database.close()

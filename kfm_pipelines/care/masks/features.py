@@ -16,7 +16,7 @@ from kfm_pipelines.errors import PolicyRefused
 
 def read_classes(table: pa.Table, policy: Policy) -> dict[Sensitivity, Flags]:
     """Flags the records of each class of the policy; every record is in exactly one."""
-    if policy.sensitivity is not None:
+    if policy.sensitivity is not None and policy.sensitivity != "undecided":
         return {policy.sensitivity: np.ones(table.num_rows, np.bool_)}
     column = table.column(str(policy.class_column))
     if column.null_count:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import shapely
+from h3.api.basic_int import average_hexagon_edge_length
 from pyproj import Geod
 
 from kfm_pipelines.care.masks.cells import NO_CELL, REACH, cells_around, centres_of, radii_of
@@ -39,6 +40,11 @@ def mask_raster(
         else:
             published[..., under] = _means(values, valid & under, nodata)[..., None]
     return published
+
+
+def hidden_radius(resolution: int) -> float:
+    """Returns the radius in metres of the circle that a footprint usually disappears in."""
+    return float(round(REACH * average_hexagon_edge_length(resolution, "m")))
 
 
 def _refuse_unfit(values: npt.NDArray[Any], transform: AffineTransform, nodata: float) -> None:

@@ -39,8 +39,8 @@ def mask(table: pa.Table, dataset: Dataset, policy: Policy, secret: bytes) -> tu
 
 def _refuse_unfit(table: pa.Table, dataset: Dataset, policy: Policy) -> None:
     refuse_if_mismatched(policy, dataset)
-    if policy.is_open:
-        raise PolicyRefused(f"policy {policy.name} is open, so there is nothing to mask")
+    if not policy.masks:
+        raise PolicyRefused(f"policy {policy.name} is {policy.sensitivity}, so there is nothing to mask")
     declared = [column.name for column in dataset.table.columns]
     for name in declared:
         if name not in table.column_names:

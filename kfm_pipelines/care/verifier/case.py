@@ -23,6 +23,8 @@ from kfm_pipelines.care.verifier.types import Flags, Floats, Numbers
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.parquet.distinct_values import EncodedColumn, encode_column, flatten
 
+BOXES = "bbox"
+
 
 @dataclass(frozen=True, eq=False)
 class RuleScope:
@@ -59,6 +61,7 @@ class Case:
     item: Mapping[str, Any]
     documents: tuple[object, ...]
     rewritten: "Future[bytes]"
+    boxes: pa.StructArray | None = None  # of the published shapes, which the writer adds for features
     _floats: dict[str, Floats] = field(default_factory=dict)
     _encoded: dict[str, EncodedColumn] = field(default_factory=dict)
 
@@ -165,6 +168,9 @@ def open_case(
 ) -> Case:
     rewritten = executor.submit(evidence.rewrite)  # needed last
     published, schema, footer = read_table(evidence.data, "data", encoded=True)
+    boxes: pa.StructArray | None = None
+    if dataset.processor == "vector":
+        published, schema, boxes = _split_boxes(published, schema)
     original, declared, _ = read_table(evidence.original, "original", encoded=True)
     crosswalk, _, _ = read_table(evidence.crosswalk, "crosswalk")
     return Case(
@@ -179,7 +185,19 @@ def open_case(
         item,
         tuple(read_document(document) for document in (*evidence.documents.values(), *evidence.records.values())),
         rewritten,
+        boxes,
     )
+
+
+def _split_boxes(published: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Schema, pa.StructArray]:
+    """Takes the boxes of shapes out of the table, because they are no column of the dataset."""
+    edges = pa.struct([pa.field(edge, pa.float64(), nullable=False) for edge in ("xmin", "ymin", "xmax", "ymax")])
+    if published.column_names.count(BOXES) != 1 or schema.field(BOXES).type != edges:
+        raise EvidenceUnreadable("data", f"a column {BOXES} with the box of each shape", "none")
+    place = schema.get_field_index(BOXES)
+    column = published.column(BOXES).combine_chunks()
+    boxes = column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
+    return published.remove_column(place), schema.remove(place), boxes
 
 
 def _check_crosswalk(crosswalk: pa.Table) -> pa.Table:

@@ -13,8 +13,17 @@ from kfm_pipelines.declarations.dataset import Dataset
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from shapely import Geometry
 
 THREADS = 2  # more would hold more intermediate arrays at once
+
+
+@dataclass(frozen=True, slots=True)
+class Reassembled:
+    """What follows from a published raster: all files of the release by name, and what the Item states of each."""
+
+    files: Mapping[str, bytes]
+    properties: Mapping[str, Mapping[str, Any]]  # by asset
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,9 @@ class Evidence:
     crosswalk: bytes  # Parquet: which row of the original went into which published record
     rewrite: Callable[[], bytes]  # reads the table in `data` and writes it again with the canonical writer
     records: Mapping[str, bytes] = field(default_factory=dict)  # published alongside, not part of the digest
+    files: Mapping[str, bytes] = field(default_factory=dict)  # beside the data; the Item has their digests
+    footprints: "tuple[Geometry, ...]" = field(default=(), repr=False)  # what a raster must not show
+    reassemble: Callable[[bytes], Reassembled] | None = None  # makes the release again from its raster
 
     def __repr__(self) -> str:
         return f"Evidence({digest_of(self)})"  # keeps the bytes out of logs
@@ -54,6 +66,12 @@ def verify(policy: Policy, dataset: Dataset, evidence: Evidence) -> tuple[Breach
         item = read_item(evidence.item)
         if policy.is_open:
             return tuple(check_governance_properties(policy, dataset, item))
+        if policy.raster_rule is not None:
+            from kfm_pipelines.care.verifier.rasters import raster_breaches
+
+            return raster_breaches(policy, dataset, evidence, item)
+        if evidence.files:
+            return (Breach("files", "release", "no file beside a masked table", f"{len(evidence.files)}"),)
         with ThreadPoolExecutor(THREADS) as executor:  # nearly all of the work releases the GIL
             return first_breaches(open_case(policy, dataset, evidence, item, executor), executor)
     except EvidenceUnreadable as unreadable:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 from kfm_pipelines.errors import ServiceUnavailable
@@ -18,6 +19,7 @@ class WithdrawnArtifacts:
     revisions: tuple[int, ...]
     txns: tuple[int, ...]  # every transaction that made such a content, even if it published nothing
     documents: frozenset[str]  # digests of documents and records that no other release of the key has
+    files: frozenset[tuple[str, str]]  # name and digest of files beside the data, likewise
     are_current: bool  # their replacement is not committed yet
 
 
@@ -79,6 +81,20 @@ def has_snapshot(connection: Connection, dataset: str, kind: str) -> bool:
 def recorded_changes(connection: Connection, kind: str) -> dict[str, int]:
     """Returns by dataset the change up to which a snapshot was written."""
     return pairs(connection.execute("SELECT dataset, changed FROM kfm.snapshots WHERE kind = %(kind)s", {"kind": kind}))
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Up to which change of a collection something was done, and when that was recorded."""
+
+    changed: int
+    at: datetime
+
+
+def read_mark(connection: Connection, dataset: str, kind: str) -> Mark | None:
+    query = "SELECT changed, at FROM kfm.snapshots WHERE dataset = %(dataset)s AND kind = %(kind)s"
+    row = connection.execute(query, {"dataset": dataset, "kind": kind}).fetchone()
+    return Mark(**row) if row else None
 
 
 def record_mark(connection: Connection, kind: str, changes: Mapping[str, int]) -> None:
@@ -155,12 +171,14 @@ def find_withdrawn_artifacts(connection: Connection, key: str, contents: Sequenc
         WHERE key = %(key)s AND step = 'stage_atomic'
     """
     staged = connection.execute(query, parameters).fetchall()
-    gone = {digest for row in staged if row["gone"] for digest in _documents(row["detail"])}
-    kept = {digest for row in staged if not row["gone"] for digest in _documents(row["detail"])}
+    gone, kept = ([row["detail"] for row in staged if row["gone"] is wanted] for wanted in (True, False))
     return WithdrawnArtifacts(
         tuple(row["revision"] for row in revisions if row["gone"]),
         tuple(row["txn"] for row in txns),
-        frozenset(gone - kept),
+        frozenset({digest for one in gone for digest in _documents(one)})
+        - {digest for one in kept for digest in _documents(one)},
+        frozenset({name_and_digest for one in gone for name_and_digest in one.get("files", {}).items()})
+        - {name_and_digest for one in kept for name_and_digest in one.get("files", {}).items()},
         are_current=bool(revisions) and revisions[-1]["gone"],
     )
 

@@ -9,10 +9,12 @@ from kfm_pipelines.catalog.collections import tables
 from kfm_pipelines.catalog.collections.tables import is_outdated, retry_until_written
 from kfm_pipelines.catalog.documents import SHA256_MULTIHASH_PREFIX, asset_of, sha256
 from kfm_pipelines.catalog.prov import graph as prov
+from kfm_pipelines.catalog.prov.document import iri
 from kfm_pipelines.catalog.prov.graph import compress_lines, load_quads, quads, run_query
 from kfm_pipelines.catalog.trust.signer import write_with_sidecar
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ObjectMissing
+from kfm_pipelines.events.release import release_uri
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.revisions import published_keys
 from kfm_pipelines.stores import Layout
@@ -39,7 +41,7 @@ class GraphWriteResult:
 
 @dataclass(frozen=True, slots=True)
 class KeyLineage:
-    """Where the data of one key came from, and other keys made from the same objects."""
+    """Where the data of one key came from, and other keys made from the same objects, or from this key."""
 
     sources: Sequence[dict[str, Any]]
     stages: Sequence[dict[str, Any]]
@@ -81,8 +83,10 @@ def read_key_lineage(services: Services, key: str, dataset: Dataset) -> KeyLinea
     sources = run_query(own, prov.SOURCES_QUERY)
     others: list[dict[str, Any]] = []
     if services.store.exists(PROVENANCE_GRAPH):
-        lines = prov.find_lines_sharing(services.store.read(PROVENANCE_GRAPH), {one["address"] for one in sources})
-        others = [one for one in run_query(load_quads(lines), prov.SHARING_QUERY) if one["key"] != key] if lines else []
+        addresses = {*(one["address"] for one in sources), iri(release_uri(dataset.dataset, key))}
+        lines = prov.find_lines_sharing(services.store.read(PROVENANCE_GRAPH), addresses)
+        found = run_query(load_quads(lines), prov.SHARING_QUERY) if lines else []
+        others = [one for one in found if one["key"] != key and one["address"] in addresses]
     return KeyLineage(sources, run_query(own, prov.STAGES_QUERY), others)
 
 

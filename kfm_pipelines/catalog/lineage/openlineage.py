@@ -14,7 +14,9 @@ from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.events.release import read_release_uri
 from kfm_pipelines.services import Services
+from kfm_pipelines.state.inputs import fetched_inputs
 from kfm_pipelines.state.revisions import ReleaseDescription
 from kfm_pipelines.state.verdicts import passed_gates
 from kfm_pipelines.state.wal import Entry, Outcome, Step, entries_of_run
@@ -59,7 +61,7 @@ def read_run_facts(services: Services, dataset: Dataset, run_id: str, state: Sta
         steps[entry.key][entry.step] = entry
     published = {key: of for key, of in steps.items() if Step.COMMIT in of and Step.PUBLISH in of}
     gates = passed_gates(services.database, {key: of[Step.PUBLISH].txn for key, of in published.items()})
-    read = {one: None for of in steps.values() if Step.COMPUTE in of for one in _run_inputs(of)}
+    read = {one: None for of in steps.values() if Step.COMPUTE in of for one in _run_inputs(services, of)}
     failed = sum(any(entry.outcome is Outcome.FAILED for entry in of.values()) for of in steps.values())
     outputs = [_run_output(services, dataset, of, gates[key]) for key, of in published.items()]
     return RunFacts(run_id, state, at, tuple(read), tuple(outputs), failed)
@@ -74,12 +76,22 @@ def _run_output(services: Services, dataset: Dataset, of: Mapping[Step, Entry], 
         table=published_table(dataset, policy) if masks else dataset.table,
         masked=masks,
         gates=gates,
-        inputs=_run_inputs(of),
+        inputs=_run_inputs(services, of),
     )
 
 
-def _run_inputs(of: Mapping[Step, Entry]) -> tuple[RunInput, ...]:
-    return tuple(RunInput(one["uri"], one["version"]) for one in _detail(of, Step.BEGIN).get("inputs", ()))
+def _run_inputs(services: Services, of: Mapping[Step, Entry]) -> tuple[RunInput, ...]:
+    inputs = fetched_inputs(_detail(of, Step.BEGIN), _detail(of, Step.COMPUTE))
+    return tuple(_run_input(services, one) for one in inputs)
+
+
+def _run_input(services: Services, one: Mapping[str, Any]) -> RunInput:
+    """Names an upstream's release as the run that published it did, so that the two are connected."""
+    upstream = read_release_uri(one["uri"])
+    if upstream is None:
+        return RunInput(one["uri"], one["version"])
+    pipeline, key = upstream
+    return RunInput(f"{services.store.url}/{Layout(pipeline).processed_data(key)}", one["etag"])
 
 
 def _detail(of: Mapping[Step, Entry], step: Step) -> Mapping[str, Any]:

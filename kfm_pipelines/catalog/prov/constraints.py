@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -38,7 +38,11 @@ Targets = Mapping[str, Mapping[str, list[str]]]  # by relation and subject
 
 def triples(document: bytes) -> Iterator[Triple]:
     """Yields the triples of one of our documents in the notation of N-Triples."""
-    for node in json.loads(document)["@graph"]:
+    return _graph_triples(json.loads(document)["@graph"])
+
+
+def _graph_triples(graph: Sequence[Mapping[str, Any]]) -> Iterator[Triple]:
+    for node in graph:
         subject = f"<{_expand(node['@id'])}>"
         for predicate, values in node.items():
             if predicate == "@type":
@@ -51,8 +55,8 @@ def triples(document: bytes) -> Iterator[Triple]:
 def violations(document: bytes) -> list[str]:
     """Returns one sentence, naming the nodes, for each constraint that the document breaks."""
     try:
-        statements = list(triples(document))
         parsed = json.loads(document)
+        statements = list(_graph_triples(parsed["@graph"]))
         names = [node["@id"] for node in parsed["@graph"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ["it cannot be read as PROV-O in JSON-LD"]
@@ -129,7 +133,8 @@ def _short_name(kind: str) -> str:
 
 def _expand(compact: str) -> str:
     prefix, _, local = compact.partition(":")
-    return PREFIXES[prefix] + local if prefix in PREFIXES else compact
+    # By JSON-LD what begins with // is never the rest of a compact name, so kfm:// is a scheme and not our prefix.
+    return PREFIXES[prefix] + local if prefix in PREFIXES and not local.startswith("//") else compact
 
 
 def _term(value: Any) -> str:

@@ -16,6 +16,7 @@ from kfm_pipelines.catalog.facts import CareFacts, InputFacts, ReleaseFacts
 from kfm_pipelines.catalog.stac.item import PARQUET
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.identity import Provider
+from kfm_pipelines.events.release import read_release_uri
 
 PREFIXES = {
     "prov": "http://www.w3.org/ns/prov#",
@@ -86,8 +87,9 @@ class _ProvenanceBuilder:
             self._entity(address, {"@type": "kfm:ObjectAddress"})
             self._relate(state, "specializationOf", address)
             self._entity(_event_id(one), {"@type": "kfm:Message", "dcterms:references": {"@id": state}})
-            for producer in producers:
-                self._relate(state, "wasAttributedTo", producer)
+            if read_release_uri(one.uri) is None:  # its own provenance says whose an upstream's release is
+                for producer in producers:
+                    self._relate(state, "wasAttributedTo", producer)
 
     def add_plans(self) -> None:
         care, version = self._facts.care, self._dataset.key.transform_version
@@ -221,12 +223,16 @@ def _sort_values(predicate: str, values: list[Any]) -> Any:
     """Sorts the values; a type is always a list, any other single value stands alone."""
     if predicate == "@type":
         return [values[0], *sorted(values[1:])]  # PROV's own class first
-    ordered = sorted(values, key=lambda value: json.dumps(value, sort_keys=True))
-    return ordered if len(ordered) > 1 else ordered[0]
+    if len(values) == 1:
+        return values[0]
+    return sorted(values, key=lambda value: json.dumps(value, sort_keys=True))
 
 
 def _input_id(one: InputFacts) -> str:
-    """Names one state of an object: by version, or where the bucket has none by ETag or message."""
+    """Names one state of an object: by version, or where the bucket has none by ETag or message. An upstream's release
+    has the name it has in its own provenance."""
+    if read_release_uri(one.uri) and "sha256" in one.digest:
+        return data_id(one.digest["sha256"])
     if one.version:
         return f"{iri(one.uri)}?versionId={iri(one.version)}"
     return f"{iri(one.uri)}#etag={iri(one.etag)}" if one.etag else f"{iri(one.uri)}#event={iri(one.event)}"

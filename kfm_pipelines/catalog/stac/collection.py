@@ -19,8 +19,9 @@ from kfm_pipelines.catalog.stac.item import (
     table_columns,
 )
 from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.declarations.dataset import Dataset, pipeline_of
 from kfm_pipelines.declarations.identity import BBox, union
+from kfm_pipelines.events.release import release_uri
 
 if TYPE_CHECKING:
     import pystac
@@ -86,7 +87,7 @@ def collection_document(dataset: Dataset, facts: CollectionFacts) -> bytes:
         "kfm:dataset": dataset.dataset,
         "kfm:totals": {"items": facts.items, "rows": facts.rows, "bytes": facts.bytes},
         "kfm:lineage": {
-            "source": f"s3://{dataset.input.bucket}/{dataset.input.prefix}",
+            "source": _source(dataset),
             "processor": dataset.processor,
             **({"transform": dataset.transform} if dataset.transform else {}),
             "transform_version": dataset.key.transform_version,
@@ -99,10 +100,15 @@ def collection_document(dataset: Dataset, facts: CollectionFacts) -> bytes:
             link("root", "../catalog.json", ROOT_TITLE),
             link("parent", "../catalog.json", ROOT_TITLE),
             {"rel": "license", "href": dataset.licence.url},
+            *(link("derived_from", f"../{pipeline_of(name)}/collection.json") for name in dataset.input.upstream_names),
             *(link("child", f"./by-time/{year}/catalog.json", year) for year in sorted(facts.years)),
         ],
     }
     return stac_bytes("collection", document)
+
+
+def _source(dataset: Dataset) -> str:
+    return ", ".join(release_uri(name, "") for name in dataset.input.upstream_names) or dataset.input.location
 
 
 def pages_above(page: str) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from kfm_pipelines.catalog.documents import PROFILE, checksum, stac_bytes
+from kfm_pipelines.catalog.documents import PROFILE, checksum, source_href, stac_bytes
 from kfm_pipelines.catalog.facts import (
     ATTESTATION,
     MANIFEST,
@@ -14,9 +14,11 @@ from kfm_pipelines.catalog.facts import (
     ReleaseFacts,
     StorageFacts,
 )
+from kfm_pipelines.data_files import Attachments
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.identity import BBox
+from kfm_pipelines.events import member_of_key
 
 _EXTENSIONS_URL = "https://stac-extensions.github.io"
 ANONYMIZED_EXTENSION = f"{_EXTENSIONS_URL}/anonymized-location/v1.0.0/schema.json"
@@ -30,20 +32,43 @@ VERSION_EXTENSION = f"{_EXTENSIONS_URL}/version/v1.2.0/schema.json"
 JSON, GEOJSON, PARQUET = "application/json", "application/geo+json", "application/vnd.apache.parquet"
 ROOT_TITLE = "Kansas Frontier Matrix"
 PROVENANCE_TITLE = "What was done to the data under its policy (PROV-O)"
-STORE = "store"  # name of the one storage scheme
+STORE, PROVIDER = "store", "provider"  # names of storage schemes: ours, and that of assets which stay where they are
+S3_PLATFORM = "https://{bucket}.s3.{region}.amazonaws.com"
 REFERENCE_SYSTEM = "EPSG:4326"  # of every published table; the schema gate checks it
 # The records of a revision: name, title and media type of their assets.
+# Extensions whose fields only some Items have, by the prefix of these fields.
+_OPTIONAL_EXTENSIONS = {
+    prefix: f"{_EXTENSIONS_URL}/{prefix}/{version}/schema.json"
+    for prefix, version in {
+        "eo": "v2.0.0",
+        "landsat": "v2.0.0",
+        "raster": "v2.0.0",
+        "sat": "v1.2.0",
+        "view": "v1.1.0",
+    }.items()
+}
 RECORDS: Mapping[str, tuple[str, str, str]] = {
     MANIFEST: ("manifest", "What it was made from, by which software, under which rules", JSON),
     ATTESTATION: ("attestation", "Signed statement of how it was made (SLSA, DSSE)", "application/vnd.dsse+json"),
     SBOM: ("sbom", "All software that was installed", "application/vnd.cyclonedx+json"),
 }
 # Characters of a window's label that name its page: hours are on a page of their day, days on one of their month.
-_PAGE_LENGTHS = {len("2025-12-04T00Z"): len("2025-12-04"), len("2025-12-04"): len("2025-12"), len("2025-12"): 4}
+_PAGE_LENGTHS = {
+    len("2025-12-04T00Z"): len("2025-12-04"),
+    len("2025-12-04"): len("2025-12"),
+    **dict.fromkeys((len("2025-12"), len("2025-W49"), len("2025")), len("2025")),
+}
 
 
-def item_document(dataset: Dataset, facts: ReleaseFacts, data: DocumentFacts, provenance: DocumentFacts) -> bytes:
-    """Mentions nothing of earlier revisions, so the same inputs give the same Item."""
+def item_document(
+    dataset: Dataset,
+    facts: ReleaseFacts,
+    data: DocumentFacts,
+    provenance: DocumentFacts,
+    files: Mapping[str, DocumentFacts],
+) -> bytes:
+    """Mentions nothing of earlier revisions, so the same inputs give the same Item. `files` are those beside the data,
+    by their names as assets."""
     import pystac
 
     item = pystac.Item(
@@ -61,6 +86,7 @@ def item_document(dataset: Dataset, facts: ReleaseFacts, data: DocumentFacts, pr
             STORAGE_EXTENSION,
             TABLE_EXTENSION,
             VERSION_EXTENSION,
+            *_extensions_of(facts.attachments),
             *([ANONYMIZED_EXTENSION] if facts.care.masked else []),
             *([TIMESTAMPS_EXTENSION] if facts.care.exemption else []),
             PROFILE,
@@ -68,10 +94,20 @@ def item_document(dataset: Dataset, facts: ReleaseFacts, data: DocumentFacts, pr
     )
     document = item.to_dict(include_self_link=False, transform_hrefs=False)
     documented = _asset(provenance, PROVENANCE_TITLE, "application/ld+json", "metadata", "provenance")
-    stored = {"data": _asset(data, dataset.title, PARQUET, "data"), "provenance": documented}
+    stored = {
+        "data": _asset(data, dataset.title, PARQUET, "data"),
+        **{
+            one.name: {**_asset(files[one.name], one.title, one.media_type, *one.roles), **one.properties}
+            for one in facts.attachments.files
+        },
+        "provenance": documented,
+    }
     document |= {
         "collection": dataset.pipeline,
-        "assets": {name: {**asset, "storage:refs": [STORE]} for name, asset in stored.items()},
+        "assets": {
+            **{name: {**asset, "storage:refs": [STORE]} for name, asset in stored.items()},
+            **{name: {**asset, "storage:refs": [PROVIDER]} for name, asset in facts.attachments.remote.items()},
+        },
         "links": _links(dataset, facts),
     }
     return stac_bytes("item", document)
@@ -149,6 +185,12 @@ def page_of(key: str) -> str:
     return label[: _PAGE_LENGTHS[len(label)]].replace("-", "/")
 
 
+def title_of(dataset: Dataset, key: str) -> str:
+    """Returns the title of a key's release: that of its dataset, its window, and its tile or county if it has one."""
+    member = member_of_key(dataset, key)
+    return f"{dataset.title}, {key.split(':')[3]}{f', {member}' if member else ''}"
+
+
 def providers_of(dataset: Dataset) -> list[dict[str, Any]]:
     return [
         {"name": one.name, "roles": list(one.roles)} | ({"url": one.url} if one.url else {})
@@ -167,7 +209,7 @@ def table_columns(table: Table) -> list[dict[str, str]]:
 def _links(dataset: Dataset, facts: ReleaseFacts) -> list[dict[str, Any]]:
     page = page_of(facts.key)
     sources: list[dict[str, Any]] = [
-        {"rel": "derived_from", "href": one.uri}
+        {"rel": "derived_from", "href": source_href(one.uri)}
         | ({"kfm:object_version": one.version} if one.version else {})
         | ({"kfm:late": True} if one.late else {})
         for one in facts.inputs
@@ -185,7 +227,7 @@ def _links(dataset: Dataset, facts: ReleaseFacts) -> list[dict[str, Any]]:
 def _properties(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
     table, late = facts.table, sum(one.late for one in facts.inputs)
     return {
-        "title": f"{dataset.title}, {facts.key.split(':')[3]}",
+        "title": title_of(dataset, facts.key),
         "license": dataset.licence.id,
         "providers": providers_of(dataset),
         "version": f"{dataset.key.transform_version}+{facts.inputs_hash[:12]}",
@@ -200,18 +242,28 @@ def _properties(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
         "table:columns": table_columns(table),
         **({"table:primary_geometry": table.geometry_column} if table.geometry_column else {}),
         **({"proj:code": REFERENCE_SYSTEM, "proj:bbox": list(facts.bbox)} if facts.bbox else {}),
-        "storage:schemes": {STORE: _storage_scheme(facts.storage)},
+        "storage:schemes": _storage_schemes(dataset, facts),
         **_processing(dataset, facts),
         **_care_properties(dataset, facts.care),
+        **facts.attachments.properties,
     }
+
+
+def _extensions_of(attachments: Attachments) -> list[str]:
+    """Returns the extensions that define fields of the attachments, wherever in them these are."""
+    assets = [*(one.properties for one in attachments.files), *attachments.remote.values()]
+    described = [attachments.properties, *assets, *(band for one in assets for band in one.get("bands", []))]
+    prefixes = {name.partition(":")[0] for one in described for name in one}
+    return [url for prefix, url in _OPTIONAL_EXTENSIONS.items() if prefix in prefixes]
 
 
 def _processing(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
     facility = next((one.name for one in dataset.providers if "processor" in one.roles), None)
     made = f"transformed by {dataset.transform}" if dataset.transform else "read as one table"
+    what = f"releases of {dataset.input.location}" if dataset.input.upstream else "objects"
     return {
         "processing:software": {"kfm-pipelines": facts.environment.kfm},
-        "processing:lineage": f"{len(facts.inputs)} objects {made}, released under policy {facts.care.policy}",
+        "processing:lineage": f"{len(facts.inputs)} {what} {made}, released under policy {facts.care.policy}",
         "processing:expression": {
             "format": "kfm-transform",
             "expression": f"{dataset.transform or dataset.processor}@{dataset.key.transform_version}",
@@ -224,8 +276,18 @@ def _storage_scheme(storage: StorageFacts) -> dict[str, Any]:
     """Describes the store without the machine: a folder may be anywhere."""
     if storage.bucket is None:
         return {"type": "file", "platform": "file:///{folder}"}
-    platform = "https://{bucket}.s3.{region}.amazonaws.com"
-    return {"type": "aws-s3", "platform": platform, "bucket": storage.bucket, "region": storage.region}
+    return {"type": "aws-s3", "platform": S3_PLATFORM, "bucket": storage.bucket, "region": storage.region}
+
+
+def _storage_schemes(dataset: Dataset, facts: ReleaseFacts) -> dict[str, dict[str, Any]]:
+    """Describes our store, and where assets are that stay with their provider, and who pays for reading them."""
+    schemes = {STORE: _storage_scheme(facts.storage)}
+    if not facts.attachments.remote:
+        return schemes
+    feed = dataset.input.provider
+    scheme = {"type": "aws-s3", "platform": S3_PLATFORM, "bucket": dataset.input.bucket}
+    region = {"region": feed.region} if feed and feed.region else {}
+    return {**schemes, PROVIDER: {**scheme, **region, "requester_pays": bool(feed and feed.requester_pays)}}
 
 
 def _care_properties(dataset: Dataset, care: CareFacts) -> dict[str, Any]:

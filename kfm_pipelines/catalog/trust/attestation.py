@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kfm_pipelines.catalog.documents import document_bytes
+from kfm_pipelines.catalog.documents import document_bytes, sha256
 from kfm_pipelines.catalog.facts import PROVENANCE, EnvironmentFacts, ReleaseFacts
 from kfm_pipelines.catalog.trust.signer import PublicKey, Signer
 from kfm_pipelines.declarations.dataset import Dataset
@@ -27,10 +27,11 @@ class Subjects:
     item: tuple[str, str]
     provenance: tuple[str, str]
     manifest: tuple[str, str]
+    files: tuple[tuple[str, str], ...] = ()  # beside the data
 
     @property
     def digests(self) -> dict[str, str]:
-        return dict((self.data, self.item, self.provenance, self.manifest))
+        return dict((self.data, self.item, self.provenance, self.manifest, *self.files))
 
 
 def sign_attestation(dataset: Dataset, facts: ReleaseFacts, subjects: Subjects, signer: Signer) -> bytes:
@@ -164,6 +165,10 @@ def run_manifest(
                 "data.parquet": {"sha256": facts.content_hash, "size": facts.size, "rows": facts.rows},
                 "item.json": {"sha256": item_hash},
                 PROVENANCE: {"sha256": provenance_hash},
+                **{
+                    one.file_name: {"sha256": sha256(one.data), "size": len(one.data)}
+                    for one in facts.attachments.files
+                },
             },
         }
     )

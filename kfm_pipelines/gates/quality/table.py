@@ -5,8 +5,10 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations import RowCountTolerance
+from kfm_pipelines.gates.quality.area import DUPLICATE_ROWS, LEFT_OUT, OUTSIDE_AOI
 from kfm_pipelines.gates.quality.columns import NULL_SHARE, RANGE, STATISTIC
 from kfm_pipelines.gates.quality.places import GEOMETRY_VALID, IN_EXTENT
+from kfm_pipelines.gates.quality.rasters import RASTER_RULES
 from kfm_pipelines.gates.verdict import Finding, Rule, Severity, TableSubject, Verdict, error, format_sample, judge
 
 if TYPE_CHECKING:
@@ -122,6 +124,6 @@ ROW_COUNT_PREVIOUS = Rule("row-count-previous", _check_previous_rows, _PREVIOUS)
 ROW_COUNT_NEIGHBOURS = Rule("row-count-neighbours", _check_neighbour_rows, _NEIGHBOURS)
 CHECKSUM_DRIFT = Rule("checksum-drift", _check_checksum_drift, _DRIFT)
 QUALITY_RULES: tuple[Rule[TableSubject], ...] = (
-    NOT_EMPTY, PRIMARY_KEY_UNIQUE, RANGE, STATISTIC, NULL_SHARE, GEOMETRY_VALID, IN_EXTENT,
-    ROW_COUNT_PREVIOUS, ROW_COUNT_NEIGHBOURS, CHECKSUM_DRIFT,
+    NOT_EMPTY, PRIMARY_KEY_UNIQUE, RANGE, STATISTIC, NULL_SHARE, GEOMETRY_VALID, IN_EXTENT, OUTSIDE_AOI,
+    DUPLICATE_ROWS, LEFT_OUT, ROW_COUNT_PREVIOUS, ROW_COUNT_NEIGHBOURS, CHECKSUM_DRIFT, *RASTER_RULES,
 )  # fmt: skip

@@ -10,7 +10,7 @@ import rfc8785
 
 from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.policies import Policy, refuse_policy_change
-from kfm_pipelines.declarations.dataset import Dataset, Datasets, load_dataset
+from kfm_pipelines.declarations.dataset import Dataset, load_dataset
 from kfm_pipelines.declarations.quality import Canary, Tolerance
 from kfm_pipelines.errors import DeclarationInvalid
 from kfm_pipelines.gates.expectations import suite_digest
@@ -19,7 +19,9 @@ from kfm_pipelines.stages.compute.transforms import source_digest
 
 FOLDER = "candidates"
 # A candidate makes the same keys from the same objects.
-_SHARED_FIELDS = ("dataset", "key.source", "key.aoi", "key.h3_res", "key.window", "input")
+_SHARED_FIELDS = (
+    "dataset", "key.source", "key.aoi", "key.h3_res", "key.window", "key.fold_by", "key.split_by", "input",
+)  # fmt: skip
 
 
 def candidate_path(resources: Path, dataset: Dataset, transform_version: str) -> Path:
@@ -28,25 +30,22 @@ def candidate_path(resources: Path, dataset: Dataset, transform_version: str) ->
 
 def load_candidate(resources: Path, dataset: Dataset, canary: Canary) -> Dataset:
     """Loads the candidate that `canary` names. Raises DeclarationInvalid when it is missing or incompatible."""
-    path = candidate_path(resources, dataset, canary.transform_version)
+    return load_candidate_file(candidate_path(resources, dataset, canary.transform_version), dataset)
+
+
+def load_candidate_file(path: Path, dataset: Dataset | None) -> Dataset:
+    """Loads a candidate of this dataset; None if it is for none that is declared."""
+    if dataset is None:
+        raise DeclarationInvalid(
+            f"{path.name}: is for no declared dataset; a candidate is called PIPELINE@VERSION.yaml"
+        )
     if not path.is_file():
         raise DeclarationInvalid(f"{dataset.dataset}: canary names {FOLDER}/{path.name}, which is not there")
     return _read_candidate(path, dataset)
 
 
-def load_candidates(resources: Path, datasets: Datasets) -> list[Dataset]:
-    """Loads and checks every candidate, also those no dataset names yet, so that their mistakes are found now."""
-    found = [load_candidate(resources, one, one.canary) for one in datasets.values() if one.canary]
-    named = {candidate_path(resources, one, one.key.transform_version) for one in found}
-    by_pipeline = {dataset.pipeline: dataset for dataset in datasets.values()}
-    for path in sorted({*(resources / FOLDER).glob("*.yaml")} - named):
-        pipeline, _, _ = path.stem.partition("@")
-        if pipeline not in by_pipeline:
-            raise DeclarationInvalid(
-                f"{path.name}: is for no declared dataset; a candidate is called PIPELINE@VERSION.yaml"
-            )
-        found.append(_read_candidate(path, by_pipeline[pipeline]))
-    return found
+def candidate_paths(resources: Path) -> list[Path]:
+    return sorted((resources / FOLDER).glob("*.yaml"))
 
 
 def is_canary_key(key: str, candidate_version: str, fraction: float) -> bool:

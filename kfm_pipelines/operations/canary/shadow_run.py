@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.governance import KeyRules, governance_of, policy_of
 from kfm_pipelines.declarations import Table, Tolerance
+from kfm_pipelines.declarations.areas import Area
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
 from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import KfmError, Retryable
-from kfm_pipelines.events import newest_per_object
+from kfm_pipelines.events import member_of_key, newest_per_object
 from kfm_pipelines.gates import ApprovedSchema
 from kfm_pipelines.gates.verdict import TableSubject
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet, write_published
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.compute.inputs import fetch
-from kfm_pipelines.stages.compute.table import SourceObject, compute
+from kfm_pipelines.stages.compute.members import fetch_announced
+from kfm_pipelines.stages.compute.result import SourceObject
+from kfm_pipelines.stages.compute.split import Splitter
+from kfm_pipelines.stages.config.key_config import KeyConfig
 from kfm_pipelines.stages.mask import mask
 from kfm_pipelines.stages.telemetry.spans import TRIAL
 from kfm_pipelines.stages.validate.table_gates import fitness_to_mask, masking_refusal, table_verdicts
@@ -77,8 +80,12 @@ class ShadowRun:
     def fetch_objects(self, key: str) -> tuple[SourceObject, ...]:
         with self.services.database.transaction() as connection:
             events = newest_per_object(events_of(connection, key))
-        limit = self.dataset.input.max_bytes
-        return tuple(SourceObject(event.asset_uri, fetch(event, limit).data, event.late) for event in events)
+        config = KeyConfig(self.services, self.dataset)
+        return tuple(
+            SourceObject(uri, one.data, event.late)
+            for event in events
+            for uri, one in fetch_announced(event, self.dataset, config.load_area, self.services.store).items()
+        )
 
     def run(self, key: str, objects: Sequence[SourceObject], published: bytes | None, rules: KeyRules) -> ShadowResult:
         """Judges the result by the gates, and by comparison with `published` if there is any."""
@@ -104,16 +111,17 @@ class ShadowRun:
 
         candidate, shadow = self.candidate, Layout(self.dataset.pipeline).shadow(key, self.shadow_name)
         self.services.store.discard(shadow)  # from an earlier candidate of this version
-        table = compute(candidate, objects)
+        config = KeyConfig(self.services, candidate)
+        table = Splitter().process(candidate, objects, config.load_area, member_of_key(candidate, key)).table
         if rules.masks:
-            fit = fitness_to_mask(self.services, candidate, key, table, write_parquet(table))
+            fit = fitness_to_mask(self.services, config, key, table, write_parquet(table))
             if not fit.passed:
                 raise masking_refusal(key, fit)
             table = mask(table, candidate, rules.policy, rules.secret).table
         declared = rules.published_table(candidate)
-        data = write_published(table, declared)
+        data = write_published(table, declared, boxes=candidate.processor == "vector")
         self.services.store.write(shadow, data)
-        subject = self._subject(key, declared, table, data)
+        subject = self._subject(key, declared, table, data, config.area_to_judge(declared))
         verdicts = [verdict for verdict, _ in table_verdicts(self.services, subject) if not verdict.passed]
         findings = [f"{verdict.gate} gate: {verdict.reason}" for verdict in verdicts]
         if published is None:
@@ -130,7 +138,7 @@ class ShadowRun:
             report = tables.redacted_report(comparison, self.tolerance, places)
         return ShadowResult((*findings, *faults), report, subject.content_hash)
 
-    def _subject(self, key: str, declared: Table, table: "pa.Table", data: bytes) -> TableSubject:
+    def _subject(self, key: str, declared: Table, table: "pa.Table", data: bytes, area: Area | None) -> TableSubject:
         return TableSubject(
             dataset=self.candidate,
             published=declared,
@@ -139,4 +147,5 @@ class ShadowRun:
             content_hash=hashlib.sha256(data).hexdigest(),
             window=window_of_key(self.services.database, key),
             approved=self.approved,
+            area=area,
         )

@@ -6,7 +6,7 @@ from functools import partial
 from kfm_pipelines.aws.queue import Message, Queue
 from kfm_pipelines.errors import DeliveryExhausted, KfmError
 from kfm_pipelines.inbox.drain import record_safely
-from kfm_pipelines.inbox.parse import build_refusal, read_message
+from kfm_pipelines.inbox.parse import build_refusal, read_message, signatures_of
 from kfm_pipelines.inbox.telemetry import IntakeTelemetry
 from kfm_pipelines.operations.dead_letters import tables
 from kfm_pipelines.operations.dead_letters.export import LETTER_ATTRIBUTE, export_letters
@@ -63,7 +63,7 @@ def _copied_letter_id(message: Message) -> int | None:
 
 def _read_delivery(services: Services, message: Message) -> Delivery:
     """Treats events that are in the inbox as duplicates, and anything else as a letter."""
-    read = read_message(message, services.datasets)
+    read = read_message(message, services.datasets, signatures_of(services))
     if read.refusal is not None:
         return read
     known = known_identities(services.database, [event.identity for event in read.events])

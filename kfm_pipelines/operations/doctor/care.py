@@ -47,6 +47,10 @@ def _try(read: Callable[[], Result]) -> Result | None:
 def _check_policy(services: Services, dataset: Dataset) -> Iterator[DoctorFinding]:
     policy, today = policy_of(services, dataset), services.today()
     check = f"policy of {dataset.dataset}"
+    if not policy.is_decided:
+        remedy = f"have {policy.authority} decide its sensitivity; until then nothing is published under it"
+        yield DoctorFinding(check, ok=False, found=f"{policy.name}, undecided", remedy=remedy)
+        return
     if today < policy.reviewed_on:
         found = f"{policy.name}, reviewed only on {policy.reviewed_on}"
         remedy = "correct reviewed_on; until that day nothing is published under it"

@@ -6,11 +6,19 @@ from functools import partial
 
 from kfm_pipelines.aws.buckets import is_versioned, missing_events, notifications_of
 from kfm_pipelines.aws.clients import MAX_CALL_SECONDS
+from kfm_pipelines.aws.emulated_provider import is_emulated
 from kfm_pipelines.aws.policies import open_statements, with_statement
 from kfm_pipelines.aws.provision import account_of, store_bucket
 from kfm_pipelines.aws.queue import Queue
-from kfm_pipelines.aws.topics import get_subscription, subscriptions_of, topic_attributes
-from kfm_pipelines.aws.topology import AwsAccount, QueueSpec, SubscriptionSpec, TopicSpec, required_topology
+from kfm_pipelines.aws.topics import get_subscription, provider_subscription, subscriptions_of, topic_attributes
+from kfm_pipelines.aws.topology import (
+    AwsAccount,
+    QueueSpec,
+    SubscriptionSpec,
+    TopicSpec,
+    own_buckets,
+    required_topology,
+)
 from kfm_pipelines.errors import SettingsInvalid
 from kfm_pipelines.inbox.drain import MAX_DRAIN_SECONDS
 from kfm_pipelines.operations.doctor.finding import FIX_REMEDY, DoctorCheck, DoctorFinding
@@ -27,7 +35,7 @@ Attributes = Mapping[str, str]
 
 def topology_checks(services: Services) -> Iterator[DoctorCheck]:
     wanted = required_topology(services.settings, services.datasets)
-    for bucket in sorted({dataset.input.bucket for dataset in services.datasets.values()}):
+    for bucket in own_buckets(services.datasets):
         yield f"bucket {bucket}", partial(_bucket_findings, services, bucket)
     for topic in wanted.topics:
         yield f"topic {topic.name}", partial(_topic_findings, services, topic)
@@ -49,7 +57,7 @@ def _bucket_findings(services: Services, bucket: str) -> Iterator[DoctorFinding]
     topic = _site_account(services).topic_arn(services.settings.topic)
     notifications = notifications_of(bucket)
     for dataset in services.datasets.values():
-        if dataset.input.bucket == bucket:
+        if dataset.input.bucket == bucket and dataset.input.provider is None:
             missing = missing_events(notifications, topic, dataset.input.prefix)
             found = f"not announced: {', '.join(missing)}" if missing else "announced"
             check = f"notices of {bucket} for {dataset.dataset}"
@@ -87,9 +95,15 @@ def _check_publishers(spec: TopicSpec, account: AwsAccount, policy: str) -> Doct
 
 def _subscription_findings(services: Services, spec: SubscriptionSpec, label: str) -> Iterator[DoctorFinding]:
     account = _site_account(services)
-    arn = subscriptions_of(account.topic_arn(spec.topic)).get(account.queue_arn(spec.queue))
+    queue = account.queue_arn(spec.queue)
+    if spec.of_provider:
+        arn, remedy = provider_subscription(spec.topic, queue), f"{FIX_REMEDY}, if the provider's topic allows it"
+    else:
+        arn, remedy = subscriptions_of(account.topic_arn(spec.topic)).get(queue), FIX_REMEDY
     if arn is None:
-        yield DoctorFinding(label, ok=False, found="missing", remedy=FIX_REMEDY)
+        unplayed = spec.of_provider and is_emulated()
+        found = "no provider on the embedded stack until `kfm emit` plays it" if unplayed else "missing"
+        yield DoctorFinding(label, ok=unplayed, found=found, remedy="" if unplayed else remedy)
         return
     current = get_subscription(arn)
     found = f"{'raw' if current.raw else 'wrapped'}, filter {current.filter_policy or 'none'}"

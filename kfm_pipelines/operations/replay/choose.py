@@ -6,7 +6,7 @@ from datetime import datetime
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ReplayRefused
-from kfm_pipelines.events import key_of, window_of
+from kfm_pipelines.events import key_of, member_of_key, window_of
 from kfm_pipelines.operations.replay.eligible import KnownKey, NewKey
 from kfm_pipelines.state.replays import PlannedKey
 
@@ -61,7 +61,8 @@ def choose_upgrades(
         if why_not := _source_exclusion_reason(dataset, one, limits):
             unfit.append(PlannedKey(one.key, why_not, left_out=True))
             continue
-        target = str(key_of(dataset, window_of(one.window_start, dataset.key.window)))
+        member = member_of_key(dataset, one.key)
+        target = str(key_of(dataset, window_of(one.window_start, dataset.key.window), member))
         if _is_newer(one, sources.get(target)):
             sources[target] = one
     windows = {**{key: one for key, one in there.items() if key_filter.matches(one)}, **sources}

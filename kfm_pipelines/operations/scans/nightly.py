@@ -17,6 +17,7 @@ from kfm_pipelines.operations.scans import tables
 from kfm_pipelines.operations.scans.result import ScanFinding, ScanKind, ScanResult, already_running, scan_findings
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
+from kfm_pipelines.stages.config.key_config import KeyConfig
 from kfm_pipelines.stages.publish.read_back import read_published, table_as_published
 from kfm_pipelines.state.keys import window_of_key
 from kfm_pipelines.state.revisions import Revision, current_revision, lock_current_revision, mark_collection_changed
@@ -133,4 +134,5 @@ def _table_subject(services: Services, dataset: Dataset, subject: PublishedSubje
         content_hash=subject.recorded.content_hash,
         window=window_of_key(services.database, key),
         may_sample=policy.is_open,
+        area=KeyConfig(services, dataset).area_to_judge(published),
     )

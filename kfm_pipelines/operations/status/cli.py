@@ -1,5 +1,6 @@
 """`kfm status`: an overview of everything, or the history of one key."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,8 +9,9 @@ import click
 from kfm_pipelines.aws.queue import Queue
 from kfm_pipelines.console.output import console, display_findings, format_time, json_option, print_table, respond
 from kfm_pipelines.console.session import open_services
-from kfm_pipelines.errors import KeyInvalid
+from kfm_pipelines.errors import KeyInvalid, KfmError
 from kfm_pipelines.events import CanonicalKey
+from kfm_pipelines.inbox.unseen import look_at_input
 from kfm_pipelines.operations.dead_letters.export import findings_with_remedies
 from kfm_pipelines.operations.dead_letters.redrive_tables import running_redrives
 from kfm_pipelines.operations.status import tables
@@ -45,8 +47,21 @@ def _overview_document(services: Services) -> dict[str, Any]:
         "redrives": running_redrives(services.database),
         "dead_letter_queues": [_depth_document(queue) for queue in services.dead_letter_queues],
         "dead_letters": tables.latest_dead_letters(services.database, MAX_LETTERS_DISPLAYED),
+        "inputs": _input_documents(services),
         "telemetry": last_hour(services.settings.telemetry_folder, datetime.now(UTC)),
     }
+
+
+def _input_documents(services: Services) -> dict[str, dict[str, Any]]:
+    """Says of each input whether it is announced and whether objects lie there unseen, or why that is unknown."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, dataset in services.datasets.items():
+        try:
+            state = look_at_input(services, dataset)
+            found[name] = {**asdict(state), "warnings": state.problems}
+        except KfmError as error:
+            found[name] = {"dataset": name, "warnings": [], "unknown": str(error)}
+    return found
 
 
 def _queue_document(services: Services, queue: Queue) -> dict[str, Any]:
@@ -85,6 +100,7 @@ def _display_overview(document: dict[str, Any]) -> None:
         console.print(f"  published  without a gap until {format_time(one['published_until'])}")
         if one["late_held"]:
             console.print(f"  late       {one['late_held']} held; kfm late list --dataset {name}")
+    _display_inputs(document["inputs"])
     for queue in document["queues"]:
         _display_queue(queue)
     classes = ", ".join(f"{count} {name}" for name, count in document["letters"].items())
@@ -98,6 +114,17 @@ def _display_overview(document: dict[str, Any]) -> None:
         about = f"{letter['letter']:>6}  {format_time(letter['at'])}  {letter['triage']}"
         console.print(f"  {about}: {make_printable(letter['reason'])}")
     display_last_hour(document["telemetry"])
+
+
+def _display_inputs(inputs: dict[str, dict[str, Any]]) -> None:
+    """Displays what is wrong; nothing where everything is announced and seen."""
+    lines = [f"  WARNING    {make_printable(line)}" for one in inputs.values() for line in one["warnings"]]
+    lines += [
+        f"  unknown    {name}: {make_printable(one['unknown'])}" for name, one in inputs.items() if "unknown" in one
+    ]
+    if lines:
+        console.print("inputs", style="bold")
+        console.print("\n".join(lines))
 
 
 def _display_queue(queue: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from kfm_pipelines.console.output import console
+from kfm_pipelines.console.output import console, format_count
 from kfm_pipelines.telemetry.metrics.reader import Totals, read_totals
 
 MINUTES = 60
@@ -29,6 +29,10 @@ def last_hour(folder: Path, now: datetime) -> dict[str, Any]:
         "freshness_min": totals.by_label("freshness_min", "dataset"),
         "freshness_target_min": totals.by_label("freshness_target_min", "dataset"),
         "burn_rate": _burn_rates(totals),
+        "left_out": {
+            "notices": totals.counter("notices_unwanted_total"),
+            "records": totals.by_label("records_left_out_total", "reason"),
+        },
         "energy": {
             "watt_seconds": totals.by_label("event_worker_energy_ws", "method"),
             "carbon_grams": totals.by_label("event_worker_carbon_g", "method"),
@@ -66,6 +70,8 @@ def _sections(document: Mapping[str, Any]) -> Iterator[tuple[str, Iterable[str]]
     yield "fresh", _format_freshness(document["freshness_min"], document["freshness_target_min"])
     yield "burn rate", _align_rows({slo: _format_windows(rates) for slo, rates in document["burn_rate"].items()})
     yield "energy", _format_energy(document["energy"])
+    if left_out := list(_format_left_out(document["left_out"])):
+        yield "left out", left_out
     if dropped := [f"{number:.0f} {signal}s" for signal, number in document["dropped"].items() if number]:
         yield "dropped", [", ".join(dropped)]
 
@@ -126,6 +132,15 @@ def _format_keys(keys: Mapping[str, float]) -> Iterator[str]:
             f"{keys['published']:.0f} published, {keys['published_per_minute']:.1f} a minute; "
             f"{keys['unchanged']:.0f} unchanged, {keys['failed']:.0f} failed, {keys['retries']:.0f} retried"
         )
+
+
+def _format_left_out(left_out: Mapping[str, Any]) -> Iterator[str]:
+    """Says what was acknowledged and is not work for anybody."""
+    if count := int(left_out["notices"]):
+        yield f"{format_count(count, 'notice')} of providers that no dataset takes"
+    for reason, count in sorted(left_out["records"].items()):
+        if count:
+            yield f"{format_count(int(count), 'record')}: {reason}"
 
 
 def _format_freshness(freshness: Mapping[str, float], targets: Mapping[str, float]) -> list[str]:

@@ -15,7 +15,13 @@ AlertSeverity = Literal["page", "ticket"]
 # 100 would leave an error budget of 0 to divide by.
 PercentGood = Annotated[float, Field(gt=0, lt=100)]
 _UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": timedelta(seconds=1)}
-_MAX_WINDOW_HOURS: Mapping[WindowLength, int] = {"hour": 1, "day": 24, "month": 31 * 24}
+_MAX_WINDOW_HOURS: Mapping[WindowLength, int] = {
+    "hour": 1,
+    "day": 24,
+    "week": 7 * 24,
+    "month": 31 * 24,
+    "year": 366 * 24,
+}
 
 
 class _BurnAlert(DeclarationModel):

@@ -11,7 +11,7 @@ from kfm_pipelines.state.kill_switch import find_killed, killed_datasets
 
 
 def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
-    """`published_until` is the time up to which every known window is published."""
+    """`published_until` is the time up to which every known window is published, or there is nothing to publish."""
     query = """
         WITH published AS (SELECT DISTINCT key FROM kfm.revisions),
         open_letters AS (
@@ -24,7 +24,9 @@ def datasets_overview(database: Database) -> dict[str, dict[str, Any]]:
                count(*) FILTER (WHERE k.owner IS NOT NULL) AS in_flight,
                count(*) FILTER (WHERE k.awaiting IS NOT NULL AND k.owner IS NULL) AS awaiting_review,
                max(c.watermark) AS watermark,
-               coalesce(min(k.window_start) FILTER (WHERE p.key IS NULL), max(k.window_end)) AS published_until,
+               coalesce(min(k.window_start) FILTER (WHERE p.key IS NULL AND NOT EXISTS (
+                   SELECT FROM kfm.wal w WHERE w.key = k.key AND w.outcome = 'SKIPPED'
+                   AND k.due_at IS NULL AND k.owner IS NULL)), max(k.window_end)) AS published_until,
                coalesce(max(h.n), 0) AS late_held,
                coalesce(max(l.n), 0) AS dlq
         FROM kfm.keys k LEFT JOIN published p ON p.key = k.key LEFT JOIN open_letters l ON l.dataset = k.dataset

@@ -52,7 +52,8 @@ def _finished_paths(tree: PublishedTree, tier: str) -> list[str]:
 
 def _check_object(tree: PublishedTree, path: str) -> Iterator[Check]:
     digest, _ = tree.digest_and_size(path)
-    places = (Layout("").content(digest), Layout("").document(digest))
+    layout, name = Layout(""), path.rpartition("/")[2]
+    places = (layout.content(digest), layout.document(digest), layout.data_file(digest, name))
     yield Check("object is what its name says", path, ok=path in places)
 
 

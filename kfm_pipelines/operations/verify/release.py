@@ -5,17 +5,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from kfm_pipelines.catalog.documents import SHA256_MULTIHASH_PREFIX, check_document
 from kfm_pipelines.catalog.prov.constraints import violations
+from kfm_pipelines.catalog.stac.item import RECORDS
 from kfm_pipelines.catalog.trust.attestation import subjects_of
+from kfm_pipelines.data_files import COG_TYPE
 from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations.identity import union
 from kfm_pipelines.declarations.tables import arrow_type
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.operations.verify import records
 from kfm_pipelines.operations.verify.published_tree import CATALOG_LINKS, PublishedTree, check_links
 from kfm_pipelines.operations.verify.result import PUBLICATION_HINT, Check, CheckFunction, run_check
 from kfm_pipelines.parquet.parquet import read_parquet
+from kfm_pipelines.raster.open import box_of_raster
 from kfm_pipelines.stages.publish.stage import bounding_box
 from kfm_pipelines.stores.layout import Layout
 
@@ -64,6 +69,17 @@ class PublishedRelease:
         return path
 
     @cached_property
+    def stored_assets(self) -> dict[str, dict[str, Any]]:
+        """The assets that are in the store; others stay with their provider, who may change them."""
+        return {name: asset for name, asset in self.item["assets"].items() if not urlsplit(asset["href"]).scheme}
+
+    @property
+    def files(self) -> list[str]:
+        """The names of assets beside the data."""
+        records = {name for name, *_ in RECORDS.values()}
+        return sorted(self.stored_assets.keys() - records - {"data", "provenance"})
+
+    @cached_property
     def attestation(self) -> str:
         """The path of the attestation. The current Item does not link it; its newest revision does."""
         if self.is_historical:
@@ -82,6 +98,7 @@ class PublishedRelease:
     @cached_property
     def manifest_path(self) -> str:
         known = {self.layout.processed_data(self.key), self.layout.item(self.key), self.asset("provenance")}
+        known |= {self.asset(name) for name in self.files}
         [path] = subjects_of(self.statement).keys() - known
         return path
 
@@ -109,7 +126,7 @@ def _check_seals(release: PublishedRelease) -> Iterator[Check]:
 
 
 def _check_assets(release: PublishedRelease) -> Iterator[Check]:
-    for name, asset in release.item["assets"].items():
+    for name, asset in release.stored_assets.items():
         path = release.asset(name)
         digest, size = release.tree.digest_and_size(path)
         yield Check(f"{name}, checksum", path, ok=asset["file:checksum"] == SHA256_MULTIHASH_PREFIX + digest)
@@ -135,15 +152,19 @@ def _check_data(release: PublishedRelease) -> Iterator[Check]:
     differing = ", ".join(sorted({name for name, _ in set(stated) ^ set(actual)})) or "order"
     found = f"{len(actual)}" if stated == actual else f"differs from the Item: {differing}"
     yield Check("columns", path, ok=stated == actual, found=found)
-    yield _check_bounding_box(path, table, release.item.get("bbox"), columns)
+    yield _check_bounding_box(path, table, release, columns)
 
 
-def _check_bounding_box(path: str, table: "pa.Table", stated: object, columns: list[dict[str, Any]]) -> Check:
-    location = _location_columns(table, columns)
-    if location is None:
+def _check_bounding_box(
+    path: str, table: "pa.Table", release: PublishedRelease, columns: list[dict[str, Any]]
+) -> Check:
+    location, stated = _location_columns(table, columns), release.item.get("bbox")
+    rasters = [name for name in release.files if release.stored_assets[name].get("type") == COG_TYPE]
+    if location is None and not rasters:
         found = "no column holds a location" + (", but the Item has one" if stated else "")
         return Check("bounding box", path, ok=stated is None, found=found)
-    box = bounding_box(table, location)
+    boxes = [box_of_raster(release.tree.read(release.asset(name)), name) for name in rasters]
+    box = union([*boxes, bounding_box(table, location) if location else None])
     same = stated == (list(box) if box else None)
     return Check("bounding box", path, ok=same, found="" if same else "differs from the Item")
 
@@ -181,6 +202,9 @@ def _check_attestation(release: PublishedRelease) -> Iterator[Check]:
         release.tree.digest_and_size(release.asset("data"))[0],
         *(release.tree.digest_and_size(one)[0] for one in attested[1:]),
     ]
+    files = [release.asset(name) for name in release.files]
+    attested += files
+    digests += [release.tree.digest_and_size(path)[0] for path in files]
     for subject, digest in zip(attested, digests, strict=True):
         yield Check("attested", subject, ok=subjects.get(subject) == digest)
 

@@ -1,13 +1,16 @@
 """The samples of a dataset, the windows they cover, and helpers to make them."""
 
+import hashlib
 import io
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from kfm_pipelines.declarations import WindowLength
 from kfm_pipelines.events.canonical_key import window_of
+from kfm_pipelines.producer.messages import s3_notification
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,12 +22,39 @@ class SampleMaker(Protocol):
     def __call__(self, window_start: datetime, *, seed: int = 0) -> tuple[str, bytes]: ...
 
 
+ProviderMessage = Callable[[datetime, str], Mapping[str, Any]]
+
+
+class FolderMaker(Protocol):
+    """Returns bytes by object key for one window."""
+
+    def __call__(self, window_start: datetime, *, seed: int = 0) -> Mapping[str, bytes]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """`windows` returns the starts of consecutive windows, from the one that contains an instant."""
+    """`windows` returns the starts of consecutive windows, from the one that contains an instant. If a provider
+    announces folders, `beside` returns their other objects, and `message` what its topic says, from the window and the
+    bucket."""
 
     make: SampleMaker
     windows: Callable[[datetime, int], tuple[datetime, ...]]
+    beside: FolderMaker | None = None
+    message: ProviderMessage | None = None
+
+    def objects(self, window_start: datetime, *, seed: int = 0) -> dict[str, bytes]:
+        """Returns all objects of a window; the one that completes them comes last."""
+        beside = self.beside(window_start, seed=seed) if self.beside else {}
+        object_key, data = self.make(window_start, seed=seed)
+        return {**beside, object_key: data}
+
+    def announcement(self, window_start: datetime, bucket: str, objects: Mapping[str, bytes]) -> Mapping[str, Any]:
+        """Returns what a provider's topic says of these objects: S3's own notification, unless it has another form."""
+        if self.message is not None:
+            return self.message(window_start, bucket)
+        object_key, data = list(objects.items())[-1]
+        etag = hashlib.md5(data, usedforsecurity=False).hexdigest()  # as S3 makes it
+        return s3_notification(bucket, object_key, etag, len(data), None, window_start)
 
 
 def hours(start: datetime, count: int) -> tuple[datetime, ...]:
@@ -40,11 +70,19 @@ def tuesdays(start: datetime, count: int) -> tuple[datetime, ...]:
 
 
 def months(start: datetime, count: int) -> tuple[datetime, ...]:
+    return _consecutive(start, count, "month")
+
+
+def years(start: datetime, count: int) -> tuple[datetime, ...]:
+    return _consecutive(start, count, "year")
+
+
+def _consecutive(start: datetime, count: int, length: WindowLength) -> tuple[datetime, ...]:
     found: list[datetime] = []
     for _ in range(count):
-        month = window_of(start, "month")
-        found.append(month.start)
-        start = month.end
+        window = window_of(start, length)
+        found.append(window.start)
+        start = window.end
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ DROUGHT_CLASSES = ("D0", "D1", "D2", "D3", "D4")
 
 
 @dataclass(frozen=True, slots=True)
-class Area:
+class TribalArea:
     """A reservation, or its off-reservation trust land, which has the same GNIS number."""
 
     gnis: str
@@ -27,7 +27,7 @@ class Area:
 
 @dataclass(frozen=True, slots=True)
 class DroughtShare:
-    area: Area
+    area: TribalArea
     drought_class: str
     percent: float
 
@@ -60,18 +60,20 @@ def tribal_areas_object(window_start: datetime, *, seed: int = 0) -> tuple[str, 
     return key, to_parquet(tribal_areas_table(day, seed=seed))
 
 
-def _areas(seed: int) -> list[Area]:
-    areas: list[Area] = []
+def _areas(seed: int) -> list[TribalArea]:
+    areas: list[TribalArea] = []
     for place, letter in enumerate(NATIONS):
         chance = seeded_random("tribal-areas", seed, letter)
         gnis, name = f"9990{place:04d}", f"Example Nation {letter}"  # real numbers are far lower
-        areas.append(Area(gnis, name, "Reservation", "86", float(chance.randint(10**7, 10**9))))
+        areas.append(TribalArea(gnis, name, "Reservation", "86", float(chance.randint(10**7, 10**9))))
         if place % 3 == 0:
-            areas.append(Area(gnis, name, "Off-Reservation Trust Land", "OT", float(chance.randint(10**5, 10**7))))
+            areas.append(
+                TribalArea(gnis, name, "Off-Reservation Trust Land", "OT", float(chance.randint(10**5, 10**7)))
+            )
     return areas
 
 
-def _shares(area: Area, day: date, seed: int) -> list[DroughtShare]:
+def _shares(area: TribalArea, day: date, seed: int) -> list[DroughtShare]:
     """Up to three adjacent classes, perhaps not the whole area; one alone may exceed 100 %, as in real files."""
     chance = seeded_random("tribal-areas", seed, area.gnis, area.lsad, day.isoformat())
     first, count = chance.randrange(len(DROUGHT_CLASSES)), chance.randint(0, 3)

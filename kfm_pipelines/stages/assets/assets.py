@@ -32,8 +32,9 @@ def _compute(dataset: Dataset) -> dg.AssetsDefinition:
     @stage_asset(
         dataset,
         "compute",
-        "The objects of one window, checked against what their events promised, as one table. Restricted.",
-        kinds={"s3", "parquet"},
+        f"{_inputs_of(dataset)}, checked against what their events promised, as one table. Restricted.",
+        kinds={"parquet"} if dataset.input.upstream else {"s3", "parquet"},
+        deps=[_published(name) for name in dataset.input.upstream_names],
     )
     def compute(context: dg.AssetExecutionContext, services: ServicesResource) -> None:
         # Whether Dagster started this process for one run, from its code server or on a separate machine.
@@ -45,6 +46,18 @@ def _compute(dataset: Dataset) -> dg.AssetsDefinition:
         _log_dropped_keys(context, batch)
 
     return compute
+
+
+def _inputs_of(dataset: Dataset) -> str:
+    published = " and ".join(dataset.input.upstream_names)
+    return f"What is published of {published} in one window" if published else "The objects of one window"
+
+
+def _published(upstream: str) -> dg.AssetDep:
+    """Returns the dependency on what an upstream publishes. It shows the lineage only: which of its keys a key is made
+    of, and when that is due, is in the inbox."""
+    mapping = dg.SpecificPartitionsPartitionMapping([])
+    return dg.AssetDep(asset_key(upstream, "publish"), partition_mapping=mapping)
 
 
 def _mask(dataset: Dataset) -> dg.AssetsDefinition:

@@ -5,19 +5,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from functools import cached_property
 
 import rfc8785
 
-from kfm_pipelines.aws.objects import get_object, head_object
 from kfm_pipelines.care.governance import governance_of
 from kfm_pipelines.catalog.collections.tables import was_exempted
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.emit import metered_span
-from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated, ObjectMissing, PolicyRefused
+from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated, PolicyRefused
 from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.compute.table import SourceObject, inputs_hash
+from kfm_pipelines.stages.compute.members import FetchedObjects, is_folder_unchanged, is_unchanged
+from kfm_pipelines.stages.compute.result import Computed, SourceObject
+from kfm_pipelines.stages.compute.scene import OUTSIDE
+from kfm_pipelines.stages.compute.shared_objects import ObjectVersion, SharedObjects, version_of
+from kfm_pipelines.stages.compute.table import inputs_hash
 from kfm_pipelines.state import transactions, wal
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.revisions import FetchCounts, Revision, processed_objects
@@ -40,13 +42,15 @@ class PreparedInputs:
     etags: Mapping[str, str]
     sizes: Mapping[str, int]
     sha256: Mapping[str, str]
+    members: Mapping[str, Sequence[str]]  # the objects of each folder
 
     @property
     def fetches(self) -> FetchCounts:
         return FetchCounts(misses=len(self.objects))
 
     def as_detail(self) -> dict[str, object]:
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "objects"}
+        detail = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "objects"}
+        return detail if self.members else {name: value for name, value in detail.items() if name != "members"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +95,12 @@ def prepare(
         raise AttemptsExhausted(f"{claim.key}: {claim.attempts - 1} attempts ended without a result")
     if CanonicalKey.parse(claim.key).transform_version != dataset.key.transform_version:
         return _skip_other_version(services, dataset, claim, current)
-    intact = current is not None and _is_intact(services, dataset, current)
+    intact = current is not None and is_intact(services, dataset, current)
     if current is None and not events:
         return _skip_without_inputs(services, claim)
     if current and intact:
-        promised = current.fingerprint == fingerprint(events, config)
-        if promised or _is_unchanged_at_source(services, claim, config, current, events):
+        promised = is_promised(services, dataset, current, fingerprint(events, config))
+        if promised or _is_unchanged_at_source(services, dataset, claim, config, current, events):
             return _skip(current, FetchCounts(hits=len(events)))
     fetched = {event.asset_uri: _fetch_input(services, fetcher, claim, event) for event in events}
     prepared = build_inputs(config, events, fetched)
@@ -106,14 +110,24 @@ def prepare(
 
 
 class Fetcher:
-    """Fetches objects ahead of their use, a limited number of objects and bytes at a time."""
+    """Fetches objects ahead of their use, a limited number of objects and bytes at a time. `assumed_bytes` is what an
+    event stands for that announces no size. With `keep_bytes` an object that several keys share is fetched once."""
 
-    def __init__(self, max_bytes: int, expected: Iterable[IngestEvent]) -> None:
-        self._max_bytes = max_bytes
+    def __init__(
+        self,
+        fetch: Callable[[IngestEvent], FetchedObjects],
+        expected: Iterable[IngestEvent],
+        assumed_bytes: int = 0,
+        keep_bytes: int = 0,
+    ) -> None:
+        self._fetch = fetch
+        self._assumed_bytes = assumed_bytes
         self._waiting = deque(expected)
         self._pool = ThreadPoolExecutor(OBJECTS_AHEAD, thread_name_prefix="fetch")
-        self._ahead: dict[str, tuple[int, Future[FetchedObject]]] = {}
+        self._ahead: dict[ObjectVersion, tuple[int, Future[FetchedObjects]]] = {}
         self._bytes_ahead = 0
+        self._shared = SharedObjects(keep_bytes)
+        self.reused = 0  # objects that were there already
 
     def __enter__(self) -> "Fetcher":
         return self
@@ -121,65 +135,37 @@ class Fetcher:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def fetch(self, event: IngestEvent) -> "FetchedObject":
-        """Call in the order of the expected events; some of them may be left out."""
+    def fetch(self, event: IngestEvent, how: Callable[[IngestEvent], FetchedObjects] | None = None) -> FetchedObjects:
+        """Call in the order of the expected events; some of them may be left out. `how` replaces the usual way for an
+        object that is not here already."""
         self._fetch_ahead()
-        if event.identity not in self._ahead:
-            return fetch(event, self._max_bytes)
+        version = version_of(event)
+        fetched = self._shared.get(version)
+        if fetched is not None:
+            self.reused += 1
+            return fetched
+        fetched = self._take_ahead(version) if version in self._ahead else (how or self._fetch)(event)
+        self._shared.keep(version, fetched)
+        return fetched
+
+    def _take_ahead(self, wanted: ObjectVersion) -> FetchedObjects:
         while True:
-            identity = next(iter(self._ahead))
-            size, fetching = self._ahead.pop(identity)
+            version = next(iter(self._ahead))
+            size, fetching = self._ahead.pop(version)
             self._bytes_ahead -= size
-            if identity == event.identity:
+            if version == wanted:
                 return fetching.result()
 
     def _fetch_ahead(self) -> None:
         while self._waiting and len(self._ahead) < OBJECTS_AHEAD and self._bytes_ahead < BYTES_AHEAD:
             event = self._waiting.popleft()
-            self._ahead[event.identity] = event.size or 0, self._pool.submit(fetch, event, self._max_bytes)
-            self._bytes_ahead += event.size or 0
+            version, size = version_of(event), self._assumed_bytes if event.size is None else event.size
+            if version not in self._ahead and version not in self._shared:
+                self._ahead[version] = size, self._pool.submit(self._fetch, event)
+                self._bytes_ahead += size
 
 
-@dataclass(frozen=True)
-class FetchedObject:
-    """An object's bytes and its ETag in S3."""
-
-    data: bytes
-    etag: str
-
-    @cached_property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
-
-
-def fetch(event: IngestEvent, max_bytes: int) -> FetchedObject:
-    """Returns the object of an event; raises IntegrityBroken when size or ETag differ from those in the event."""
-
-    def check(length: int, etag: str) -> None:
-        if event.size is not None and length != event.size:
-            raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the event promised {event.size}")
-        if event.etag is not None and etag != event.etag:
-            raise IntegrityBroken(f"{event.asset_uri} has ETag {etag}; the event promised {event.etag}")
-        if length > max_bytes:
-            raise IntegrityBroken(f"{event.asset_uri} has {length} bytes; the dataset takes at most {max_bytes}")
-
-    try:
-        return FetchedObject(*get_object(event.bucket, event.object_key, event.version_id, check))
-    except ObjectMissing:
-        raise ObjectMissing(f"{event.asset_uri} is not there; upload it again, which sends a new event") from None
-
-
-def is_unchanged(event: IngestEvent, etag: str | None) -> bool:
-    """Whether the object still has this ETag, without downloading it."""
-    if etag is None:
-        return False
-    try:
-        return head_object(event.bucket, event.object_key) == etag
-    except ObjectMissing:
-        return False
-
-
-def _fetch_input(services: Services, fetcher: Fetcher, claim: Claim, event: IngestEvent) -> FetchedObject:
+def _fetch_input(services: Services, fetcher: Fetcher, claim: Claim, event: IngestEvent) -> FetchedObjects:
     try:
         return fetch_object(services, event, fetcher.fetch)
     except IntegrityBroken as error:
@@ -192,23 +178,30 @@ def _fetch_input(services: Services, fetcher: Fetcher, claim: Claim, event: Inge
 
 
 def fetch_object(
-    services: Services, event: IngestEvent, fetch_event: Callable[[IngestEvent], FetchedObject]
-) -> FetchedObject:
+    services: Services, event: IngestEvent, fetch_event: Callable[[IngestEvent], FetchedObjects]
+) -> FetchedObjects:
     with metered_span(services, "fetch", {"kfm.object": event.asset_uri, "kfm.event_id": [event.identity]}):
         return fetch_event(event)
 
 
-def build_inputs(config: str, events: Sequence[IngestEvent], fetched: Mapping[str, FetchedObject]) -> PreparedInputs:
+def build_inputs(config: str, events: Sequence[IngestEvent], fetched: Mapping[str, FetchedObjects]) -> PreparedInputs:
+    """`fetched` is by the address of the event, which is that of its only object or of a folder."""
     late = {event.asset_uri for event in events if event.late}
-    objects = tuple(SourceObject(uri, one.data, uri in late) for uri, one in fetched.items())
+    found = {uri: one for objects in fetched.values() for uri, one in objects.items()}
+    objects = tuple(
+        SourceObject(uri, one.data, announced in late)
+        for announced, members in fetched.items()
+        for uri, one in members.items()
+    )
     return PreparedInputs(
         objects=objects,
         config=config,
         fingerprint=fingerprint(events, config),
         inputs_hash=inputs_hash(config, objects),
-        etags={uri: one.etag for uri, one in fetched.items()},
-        sizes={uri: len(one.data) for uri, one in fetched.items()},
-        sha256={uri: one.sha256 for uri, one in fetched.items()},
+        etags={uri: one.etag for uri, one in found.items()},
+        sizes={uri: len(one.data) for uri, one in found.items()},
+        sha256={uri: one.sha256 for uri, one in found.items()},
+        members={announced: sorted(one) for announced, one in fetched.items() if announced not in one},
     )
 
 
@@ -218,6 +211,14 @@ def fingerprint(events: Sequence[IngestEvent], config_digest: str) -> str:
     late = [event.asset_uri for event in events if event.late]
     parts = ["kfm-fingerprint-1", config_digest, promised, *([late] if late else [])]
     return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
+
+
+def is_promised(services: Services, dataset: Dataset, current: Revision, announced: str) -> bool:
+    """Whether the current revision was made from what is announced, or from objects with the same rows of its key."""
+    if current.fingerprint == announced or dataset.key.split_by is None:
+        return current.fingerprint == announced
+    with services.database.transaction() as connection:
+        return announced in wal.skipped_fingerprints(connection, current.key, current.revision)
 
 
 def _intent(events: Sequence[IngestEvent], current: Revision | None) -> dict[str, object]:
@@ -238,7 +239,7 @@ def _intent(events: Sequence[IngestEvent], current: Revision | None) -> dict[str
     }
 
 
-def _is_intact(services: Services, dataset: Dataset, current: Revision) -> bool:
+def is_intact(services: Services, dataset: Dataset, current: Revision) -> bool:
     """Whether readers still find what was applied. If not, the same inputs are published again."""
     layout, store, key = Layout(dataset.pipeline), services.store, current.key
     there = [layout.content(current.content_hash), layout.processed_data(key), layout.history(key)]
@@ -247,25 +248,40 @@ def _is_intact(services: Services, dataset: Dataset, current: Revision) -> bool:
 
 
 def _is_unchanged_at_source(
-    services: Services, claim: Claim, config: str, current: Revision, events: Sequence[IngestEvent]
+    services: Services, dataset: Dataset, claim: Claim, config: str, current: Revision, events: Sequence[IngestEvent]
 ) -> bool:
     """Whether all objects are those of the current revision. S3 is asked for an ETag that an event leaves out."""
     known = processed_objects(services.database, claim.key)
-    if {event.asset_uri for event in events} != set(known):
-        return False
     with services.database.transaction() as connection:
         begun = wal.entry_of(connection, claim.key, current.txn, Step.BEGIN)
         computed = wal.entry_of(connection, claim.key, current.txn, Step.COMPUTE)
     if begun is None or computed is None or computed.detail["config"] != config:
         return False
+    members = computed.detail.get("members", {})
+    if {uri for event in events for uri in members.get(event.asset_uri, [event.asset_uri])} != set(known):
+        return False
     if {one["uri"] for one in begun.detail["inputs"] if one.get("late")} != {e.asset_uri for e in events if e.late}:
         return False
-    return all(
-        event.etag == known[event.asset_uri].etag
-        if event.etag is not None
-        else is_unchanged(event, known[event.asset_uri].etag)
-        for event in events
-    )
+    etags = {uri: one.etag for uri, one in known.items()}
+    return all(_is_event_applied(event, members.get(event.asset_uri), etags, dataset) for event in events)
+
+
+def _is_event_applied(
+    event: IngestEvent, members: Sequence[str] | None, etags: Mapping[str, str | None], dataset: Dataset
+) -> bool:
+    if members is not None:
+        return is_folder_unchanged(event, {uri: etags[uri] for uri in members}, dataset)
+    if event.etag is not None:
+        return event.etag == etags[event.asset_uri]
+    return is_unchanged(event, etags[event.asset_uri], dataset.input)
+
+
+def skip_if_outside(computed: Computed, known: KnownInputs | None) -> SkippedKey | None:
+    """Returns why there is nothing to publish: every scene lies outside the area, and none of this key was inside."""
+    outside = computed.left_out.get(OUTSIDE)
+    if not outside or computed.attachments or known is None or known.facts.current is not None:
+        return None
+    return SkippedKey({"reason": f"nothing to publish: {outside} {OUTSIDE}"}, FetchCounts())
 
 
 def _skip(current: Revision, fetches: FetchCounts) -> SkippedKey:

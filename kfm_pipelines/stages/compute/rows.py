@@ -9,17 +9,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def arrange_rows(table: "pa.Table", declaration: Table) -> "pa.Table":
-    """Sorts by primary key, time and then all other columns, drops duplicate rows and settles conflicts. A table with a
-    column that is not as declared is left alone: not every type can be compared, and the gate refuses it anyway."""
+def arrange_rows(table: "pa.Table", declaration: Table) -> "tuple[pa.Table, int]":
+    """Sorts by primary key, time and then all other columns, drops duplicate rows and settles conflicts. Returns how
+    many duplicates were dropped, too. A table with a column that is not as declared is left alone: not every type can
+    be compared, and the gate refuses it anyway."""
     declared = declared_schema(declaration)
     as_declared = all(
         field.name in declared.names and declared.field(field.name).type == field.type for field in table.schema
     )
     if not as_declared or table.num_rows == 0:
-        return table
+        return table, 0
     rows = _drop_duplicate_rows(_sort(_normalise_floats(table), declaration))
-    return rows if declaration.on_conflict == "refuse" else _sort(settle_conflicts(rows, declaration), declaration)
+    duplicates = table.num_rows - rows.num_rows
+    if declaration.on_conflict != "refuse":
+        rows = _sort(settle_conflicts(rows, declaration), declaration)
+    return rows, duplicates
 
 
 def settle_conflicts(rows: "pa.Table", declaration: Table) -> "pa.Table":
@@ -35,7 +39,7 @@ def settle_conflicts(rows: "pa.Table", declaration: Table) -> "pa.Table":
     compared = {**{name: rows.column(name) for name in rows.column_names}, **ranks}
     keys = [(name, "ascending") for name in dict.fromkeys((*identity, *ranks, *rows.column_names))]
     in_order = rows.take(pc.sort_indices(pa.table(compared), sort_keys=keys))
-    is_first = pa.concat_arrays([pa.array([True]), _differs_from_above(in_order.select(identity))])
+    is_first = pa.concat_arrays([pa.array([True]), differs_from_above(in_order.select(identity))])
     if declaration.on_conflict == "newest":
         return in_order.filter(pa.concat_arrays([is_first.slice(1), pa.array([True])]))
     places = pa.array(range(len(rows)), pa.int64())
@@ -89,10 +93,10 @@ def _drop_duplicate_rows(sorted_table: "pa.Table") -> "pa.Table":
 
     if sorted_table.num_rows < 2:
         return sorted_table
-    return sorted_table.filter(pa.concat_arrays([pa.array([True]), _differs_from_above(sorted_table)]))
+    return sorted_table.filter(pa.concat_arrays([pa.array([True]), differs_from_above(sorted_table)]))
 
 
-def _differs_from_above(rows: "pa.Table") -> "pa.Array":
+def differs_from_above(rows: "pa.Table") -> "pa.Array":
     """Returns for each row but the first whether it differs from the one above it."""
     import pyarrow as pa
     import pyarrow.compute as pc

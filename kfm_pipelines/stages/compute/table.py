@@ -7,7 +7,6 @@ refused here. The order of the objects and of their rows does not affect the res
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import rfc8785
@@ -16,8 +15,11 @@ from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.errors import InputUnreadable
+from kfm_pipelines.gates.verdict import DUPLICATES
 from kfm_pipelines.parquet.geoparquet import points_of
+from kfm_pipelines.stages.compute.join import join_upstreams
 from kfm_pipelines.stages.compute.readers import read_object
+from kfm_pipelines.stages.compute.result import Computed, SourceObject
 from kfm_pipelines.stages.compute.rows import arrange_rows
 from kfm_pipelines.stages.compute.transforms import apply_transform
 
@@ -25,29 +27,35 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True, slots=True)
-class SourceObject:
-    asset_uri: str
-    data: bytes
-    late: bool = False  # its event came after the window had closed
+def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> Computed:
+    if not objects:  # all were deleted
+        return Computed(declared_schema(dataset.table).empty_table())
+    if dataset.input.upstream:
+        return _arrange(join_upstreams(dataset, objects), dataset, {})
+    names = [source.asset_uri for source in objects]
+    tables = [conform(read_object(one.data, one.asset_uri, dataset), one.asset_uri, dataset) for one in objects]
+    return merge(tables, names, dataset)
 
 
-def compute(dataset: Dataset, objects: Sequence[SourceObject]) -> "pa.Table":
+def merge(tables: "Sequence[pa.Table]", names: Sequence[str], dataset: Dataset) -> Computed:
+    """Returns the tables of a key's objects as one: transformed, in order, without duplicates or conflicts."""
     import pyarrow as pa
 
-    if not objects:  # all were deleted
-        return declared_schema(dataset.table).empty_table()
-    tables = [_conform(source, dataset) for source in objects]
     try:
         table = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException:
-        names = ", ".join(source.asset_uri for source in objects[:3]) + (" and others" if len(objects) > 3 else "")
+        listed = ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
         kinds = _describe_type_conflict(tables)
-        raise InputUnreadable(f"the objects of this key do not form one table: {kinds}, in {names}") from None
+        raise InputUnreadable(f"the objects of this key do not form one table: {kinds}, in {listed}") from None
     if dataset.transform is not None:
         table = apply_transform(table, dataset.transform)
-    ordered = arrange_rows(_apply_declared_fields(table, dataset, _stated_units(tables)), dataset.table)
-    return _add_points(ordered, dataset.table)
+    return _arrange(table, dataset, _stated_units(tables))
+
+
+def _arrange(table: "pa.Table", dataset: Dataset, stated_units: Mapping[str, str]) -> Computed:
+    ordered, duplicates = arrange_rows(_apply_declared_fields(table, dataset, stated_units), dataset.table)
+    left_out = {DUPLICATES: duplicates} if duplicates else {}
+    return Computed(_add_points(ordered, dataset.table), left_out=left_out)
 
 
 def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
@@ -59,11 +67,11 @@ def inputs_hash(config_digest: str, objects: Sequence[SourceObject]) -> str:
     return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
 
 
-def _conform(source: SourceObject, dataset: Dataset) -> "pa.Table":
+def conform(read: "pa.Table", name: str, dataset: Dataset) -> "pa.Table":
     """Casts declared columns where that loses nothing and puts them in order, followed by undeclared ones."""
     import pyarrow as pa
 
-    table = _rename_columns(read_object(source.data, source.asset_uri, dataset), source, dataset)
+    table = _rename_columns(read, name, dataset)
     declared = declared_schema(dataset.table)
     known = [name for name in declared.names if name in table.column_names]
     others = sorted(name for name in table.column_names if name not in declared.names)
@@ -94,16 +102,16 @@ def _stated_units(tables: "Sequence[pa.Table]") -> dict[str, str]:
     return {name: ", ".join(sorted(units)) for name, units in stated.items()}
 
 
-def _rename_columns(table: "pa.Table", source: SourceObject, dataset: Dataset) -> "pa.Table":
+def _rename_columns(table: "pa.Table", uri: str, dataset: Dataset) -> "pa.Table":
     """Gives columns their declared names and refuses duplicates."""
     names = {column.source: column.name for column in dataset.table.columns if column.source}
     for name, count in Counter(table.column_names).items():
         if count > 1:
-            raise InputUnreadable(f"{source.asset_uri}: the column {name[:80]!r} is in the file more than once")
+            raise InputUnreadable(f"{uri}: the column {name[:80]!r} is in the file more than once")
     renamed = [names.get(name, name) for name in table.column_names]
     for original, name in zip(table.column_names, renamed, strict=True):
         if renamed.count(name) > 1 and original != name:
-            raise InputUnreadable(f"{source.asset_uri}: both {original!r} and {name!r} are in the file, as one column")
+            raise InputUnreadable(f"{uri}: both {original!r} and {name!r} are in the file, as one column")
     return table.rename_columns(renamed)
 
 

@@ -13,10 +13,12 @@ from pydantic import ValidationError
 from kfm_pipelines.care.governance import Governance, KeyRules, governance_of
 from kfm_pipelines.catalog.trust import environment
 from kfm_pipelines.catalog.trust.environment import listed_versions
+from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations.areas import Area, load_area
 from kfm_pipelines.declarations.dataset import Dataset, format_validation_error
 from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.gates import ApprovedSchema
-from kfm_pipelines.gates.schema_approval import approved_schema
+from kfm_pipelines.gates.schema_approval import Schema, SchemaProposal, approved_schema, proposal_of
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.audit import load_snapshot, save_snapshot
 
@@ -39,8 +41,27 @@ class KeyConfig:
         return governance_of(self._services, self.dataset)
 
     @cached_property
-    def approved(self) -> ApprovedSchema:
-        return approved_schema(self._services, self.dataset)
+    def approved(self) -> ApprovedSchema | None:
+        return approved_schema(self._proposal)
+
+    @property
+    def first_schema(self) -> Schema | None:
+        """The schema that the dataset's first publication fixes; None when one is fixed."""
+        return self._proposal.declared if self._proposal.approved is None else None
+
+    @cached_property
+    def _proposal(self) -> SchemaProposal:
+        return proposal_of(self._services, self.dataset)
+
+    def load_area(self) -> Area:
+        return area_of(self._services, self.dataset)
+
+    def area_to_judge(self, published: Table) -> Area | None:
+        """Returns the area that a raster, or the places of a published table, must lie in; None for a table that has
+        none, or is masked: the centre of a cell may lie outside although the place does not."""
+        if self.dataset.processor in ("raster", "scene"):
+            return self.load_area()
+        return self.load_area() if self.dataset.has_judged_places and published == self.dataset.table else None
 
     def rules(self, key: str) -> KeyRules:
         return self.governance.rules_for(key)
@@ -84,8 +105,18 @@ class KeyConfigs:
     def _with_current_quality(self, digest: str) -> Dataset:
         """The current review and quality rules apply, the latter only within a transform version: they name columns."""
         then, now = load_declaration(self._services, digest), self._current.dataset
-        same = then.key.transform_version == now.key.transform_version
-        return then.model_copy(update={"review": now.review} | ({"quality": now.quality} if same else {}))
+        rules: dict[str, Any] = {"review": now.review}
+        if then.key.transform_version == now.key.transform_version:
+            rules["quality"] = now.quality
+        if "clip" not in (then.outside_aoi, now.outside_aoi):  # which would change the bytes
+            rules["outside_aoi"] = now.outside_aoi
+        return then.model_copy(update=rules)
+
+
+def area_of(services: Services, dataset: Dataset) -> Area:
+    """Returns the area of the dataset, read once for a process."""
+    name, resources = dataset.key.aoi, services.settings.resources
+    return services.load_once(("area", name), lambda: load_area(resources, name))
 
 
 def environment_document(store_url: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ KeyFailures = dict[str, Exception]  # by key
 def read_staged(store: WorkStore, layout: Layout, release: Release, txn: int) -> StagedFiles:
     """Returns the staged files. Raises IntegrityBroken unless this process holds exactly what was staged."""
     digests = {STAGED_DATA: release.content_hash, STAGED_ITEM: release.item_hash}
-    digests |= {**release.documents, **release.records, **release.shared}
+    digests |= {**release.files, **release.documents, **release.records, **release.shared}
     staged = {}
     for name, digest in digests.items():
         data = store.read_local(layout.staged_document(release.key, txn, name))
@@ -80,6 +80,7 @@ def create_objects(store: WorkStore, layout: Layout, releases: Sequence[Intended
             continue
         release, staged = one.release, one.staged
         files = {layout.content(release.content_hash): staged[STAGED_DATA]}
+        files |= {layout.data_file(digest, name): staged[name] for name, digest in release.files.items()}
         documents = {**release.documents, **release.records}
         files |= {layout.document(digest): staged[name] for name, digest in documents.items()}
         common = {path: staged[name] for name, path in release.shared_paths(layout).items()}
@@ -188,6 +189,8 @@ def _withdraw(store: Store, layout: Layout, key: str, publication: Publication, 
             store.discard(path + SIDECAR)
     for digest in traces.documents:
         store.discard(layout.document(digest))
+    for name, digest in traces.files:
+        store.discard(layout.data_file(digest, name))
     for txn in traces.txns:
         store.discard(layout.validation_report(key, txn))
     for path in there:

@@ -28,8 +28,10 @@ from kfm_pipelines.errors import (
     ServiceUnavailable,
     SignatureRefused,
 )
+from kfm_pipelines.events.release import read_release_uri
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.services import Services
+from kfm_pipelines.stages.publish.first_schema import fix_schema
 from kfm_pipelines.stages.publish.promote import (
     IntendedRelease,
     KeyFailures,
@@ -44,6 +46,7 @@ from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, car
 from kfm_pipelines.stages.publish.tables import CommittedRelease, Publication, lock_keys, open_publication
 from kfm_pipelines.stages.validate.report import remove_replaced
 from kfm_pipelines.state import kill_switch, transactions, wal
+from kfm_pipelines.state.inputs import fetched_inputs
 from kfm_pipelines.state.keys import Claim, Claims
 from kfm_pipelines.state.revisions import Revision
 from kfm_pipelines.state.transactions import KeyFacts, load_facts
@@ -66,7 +69,7 @@ def stage_candidate(
         key=claim.key,
         window_start=start,
         window_end=end,
-        inputs=tuple(input_facts(one, computed, rules) for one in facts.detail(Step.BEGIN)["inputs"]),
+        inputs=tuple(input_facts(one, computed, rules) for one in fetched_inputs(facts.detail(Step.BEGIN), computed)),
         inputs_hash=keyed_digest(rules.secret, inputs_hash) if rules.secret else inputs_hash,
         config=computed["config"],
         care=care_facts(governance, rules, facts.detail(Step.MASK)["measures"]),
@@ -77,7 +80,8 @@ def stage_candidate(
     )
     revision = _next_revision(facts, inputs_hash, content_hash)
     candidate = Candidate(described, claim.epoch, revision, inputs_hash, computed["fingerprint"])
-    return stage(services.store, dataset, candidate, content_hash, Attester(signer_of(services), sbom()))
+    files = facts.detail(Step.MASK).get("files", {})
+    return stage(services.store, dataset, candidate, content_hash, Attester(signer_of(services), sbom()), files)
 
 
 def staged_release(facts: KeyFacts) -> Release:
@@ -203,6 +207,8 @@ def _complete_together(services: Services, dataset: Dataset, releases: Sequence[
         remaining = [one for one in remaining if one.key not in failures]
         for one in remaining:
             write_current_if_missing(services, dataset, one, publication)
+        failures |= fix_schema(publication, remaining)
+        remaining = [one for one in remaining if one.key not in failures]
         if not visible:
             publication.refuse_if_killed()
         for step in (swap_items, replace_data):
@@ -246,8 +252,8 @@ def _write_histories(
 
 
 def _published(one: IntendedRelease, missing: Sequence[int]) -> CommittedRelease:
-    found = one.facts.details.get(Step.COMPUTE, {}).get("etags", {})
-    inputs = one.facts.details.get(Step.BEGIN, {}).get("inputs", [])
+    begun, computed = (one.facts.details.get(step, {}) for step in (Step.BEGIN, Step.COMPUTE))
+    inputs, found = fetched_inputs(begun, computed), computed.get("etags", {})
     records = {"manifest": MANIFEST, "attestation": ATTESTATION}
     return CommittedRelease(
         claim=one.claim,
@@ -271,8 +277,9 @@ def _missing_history_note(revision: int, missing: Sequence[int]) -> str | None:
 
 def input_facts(source: Mapping[str, Any], computed: Mapping[str, Any], rules: KeyRules) -> InputFacts:
     """Describes an input. For masked data, digests are keyed and sizes left out, so that guesses cannot be tested."""
-    uri, version, late = source["uri"], source["version"], source.get("late", False)
+    uri, late = source["uri"], source.get("late", False)
     etag, sha256 = computed["etags"][uri], computed["sha256"][uri]
+    version = sha256 if read_release_uri(uri) else source["version"]  # what upstreams release is public
     if not rules.secret:
         size = computed["sizes"][uri]
         return InputFacts(uri, version, etag, size, {"sha256": sha256}, source["event"], late)

@@ -26,10 +26,11 @@ from kfm_pipelines.catalog.trust.attestation import Subjects, run_manifest, sign
 from kfm_pipelines.catalog.trust.signer import Signer
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.declarations.identity import BBox, box_from
+from kfm_pipelines.declarations.identity import BBox, box_from, union
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.parquet.geoparquet import box_of
 from kfm_pipelines.parquet.parquet import read_parquet
+from kfm_pipelines.stages.attachments import read_attachments
 from kfm_pipelines.state.revisions import ReleaseDescription
 from kfm_pipelines.stores import Layout, WorkStore
 from kfm_pipelines.stores.layout import STAGED_ITEM, public_key
@@ -69,6 +70,7 @@ class Release(ReleaseDescription):
 
     expected_item: str | None  # digest of the Item it replaces
     documents: Mapping[str, str] = field(default_factory=dict)  # digests by name; the Item links to them
+    files: Mapping[str, str] = field(default_factory=dict)  # likewise, of files beside the table
     records: Mapping[str, str] = field(default_factory=dict)  # digests of manifest and attestation
     shared: Mapping[str, str] = field(default_factory=dict)  # digests of files shared with other releases
     signed_by: str = ""  # id of the key
@@ -82,7 +84,8 @@ class Release(ReleaseDescription):
     @property
     def object_digests(self) -> set[str]:
         """Digests of the objects that a publication needs."""
-        return {self.content_hash, *self.documents.values(), *self.records.values(), *self.shared.values()}
+        own = (self.files, self.documents, self.records, self.shared)
+        return {self.content_hash, *(digest for digests in own for digest in digests.values())}
 
     def shared_paths(self, layout: Layout) -> dict[str, str]:
         """Returns where the shared files are published, by name."""
@@ -93,8 +96,15 @@ class Release(ReleaseDescription):
         return asdict(self)
 
 
-def stage(store: WorkStore, dataset: Dataset, candidate: Candidate, content_hash: str, attester: Attester) -> Release:
-    """Stages the candidate; its data must be the bytes that the gates judged."""
+def stage(
+    store: WorkStore,
+    dataset: Dataset,
+    candidate: Candidate,
+    content_hash: str,
+    attester: Attester,
+    file_digests: Mapping[str, str] | None = None,
+) -> Release:
+    """Stages the candidate; its data and the files beside it must be the bytes that the gates judged."""
     layout = Layout(dataset.pipeline)
     place = candidate.key, candidate.epoch
     data = store.read_work(layout.masked_table(*place))
@@ -103,16 +113,22 @@ def stage(store: WorkStore, dataset: Dataset, candidate: Candidate, content_hash
     if sha256(attester.sbom) != candidate.facts.environment.sbom:
         raise IntegrityBroken(f"{candidate.key}: the list of software is not the one that its documents name")
     table = store.read_table(layout.masked_table(*place), partial(read_parquet, name=candidate.key))
+    attachments = read_attachments(store, partial(layout.masked_file, *place))
+    files = {one.file_name: one.data for one in attachments.files}
+    if _digests(files) != dict(file_digests or {}):
+        raise IntegrityBroken(f"{candidate.key}: the files beside the table changed after they were judged")
     facts = replace(
         candidate.facts,
         content_hash=content_hash,
         size=len(data),
         rows=table.num_rows,
-        bbox=bounding_box(table, candidate.facts.table),
+        bbox=union([bounding_box(table, candidate.facts.table), *(one.bbox for one in attachments.files)]),
+        attachments=attachments,
     )
     papers = _build_documents(dataset, facts, candidate.revision, attester)
     store.move(layout.masked_table(*place), layout.staged_data(*place))
-    for name, document in {STAGED_ITEM: papers.item, **papers.documents, **papers.records, **papers.shared}.items():
+    staged = {STAGED_ITEM: papers.item, **files, **papers.documents, **papers.records, **papers.shared}
+    for name, document in staged.items():
         store.write(layout.staged_document(*place, name), document)
     return Release(
         key=candidate.key,
@@ -126,6 +142,7 @@ def stage(store: WorkStore, dataset: Dataset, candidate: Candidate, content_hash
         bytes=len(data),
         bbox=facts.bbox,
         documents=_digests(papers.documents),
+        files=_digests(files),
         records=_digests(papers.records),
         shared=_digests(papers.shared),
         signed_by=attester.signer.public.key_id,
@@ -152,7 +169,7 @@ def care_facts(governance: Governance, rules: KeyRules, measures: Mapping[str, A
     methods = tuple(
         f"{sensitivity} {kind}: {rule.method}"
         for sensitivity, classes in sorted(policy.classes.items())
-        for kind, rule in classes.rules.items()
+        for kind, rule in (*classes.rules.items(), *([("raster", classes.raster)] if classes.raster else ()))
     )
     return CareFacts(
         policy=policy.name,
@@ -189,6 +206,8 @@ class _ReleaseDocuments:
 def _build_documents(dataset: Dataset, facts: ReleaseFacts, revision: int, attester: Attester) -> _ReleaseDocuments:
     """Each document names the ones before it by their digests; the attestation names them all."""
     layout = Layout(dataset.pipeline)
+    beside = facts.attachments.files
+    files = {one.name: (layout.data_file(digest := sha256(one.data), one.file_name), digest) for one in beside}
     provenance = release_provenance(dataset, facts)
     provenance_hash = sha256(provenance)
     item = item_document(
@@ -196,6 +215,10 @@ def _build_documents(dataset: Dataset, facts: ReleaseFacts, revision: int, attes
         facts,
         DocumentFacts(f"../../../{layout.content(facts.content_hash)}", facts.content_hash, facts.size),
         DocumentFacts(f"../../../{layout.document(provenance_hash)}", provenance_hash, len(provenance)),
+        {
+            one.name: DocumentFacts(f"../../../{files[one.name][0]}", files[one.name][1], len(one.data))
+            for one in beside
+        },
     )
     item_hash = sha256(item)
     manifest = run_manifest(dataset, facts, revision, item_hash=item_hash, provenance_hash=provenance_hash)
@@ -205,6 +228,7 @@ def _build_documents(dataset: Dataset, facts: ReleaseFacts, revision: int, attes
         item=(layout.item(facts.key), item_hash),
         provenance=(layout.document(provenance_hash), provenance_hash),
         manifest=(layout.document(manifest_hash), manifest_hash),
+        files=tuple(files.values()),
     )
     return _ReleaseDocuments(
         item=item,

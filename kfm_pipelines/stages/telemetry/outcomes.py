@@ -87,6 +87,13 @@ class OutcomeTelemetry:
             metrics.count("object_fetches_total", fetches.hits, dataset=dataset, result="unchanged")
             metrics.count("object_fetches_total", fetches.misses, dataset=dataset, result="fetched")
 
+    def emit_left_out(self, left_out: Mapping[str, int]) -> None:
+        with self._best_effort():
+            for reason, count in left_out.items():
+                self.services.telemetry.metrics.count(
+                    "records_left_out_total", count, dataset=self.dataset.dataset, reason=reason
+                )
+
     def end_stage(self) -> None:
         """Emits the outcomes since the last call; call after their costs are in the ledger."""
         settled, self._pending = self._pending, []

@@ -67,7 +67,8 @@ def settled_events(database: Database, transactions: Mapping[str, int]) -> dict[
 
 
 def rows_before(database: Database, revisions: Mapping[str, int]) -> dict[str, int]:
-    """Returns the row count of the revision before each; for a first one, that of the previous window."""
+    """Returns the row count of the revision before each; for a first one, that of the previous window of the same tile,
+    station or county."""
     query = """
         SELECT asked.key, coalesce(b.rows, before.rows) AS rows
         FROM unnest(%(keys)s::text[], %(revisions)s::integer[]) AS asked (key, revision)
@@ -77,7 +78,8 @@ def rows_before(database: Database, revisions: Mapping[str, int]) -> dict[str, i
             SELECT r.rows FROM kfm.keys k CROSS JOIN LATERAL (
                 SELECT rows FROM kfm.revisions WHERE key = k.key ORDER BY revision DESC LIMIT 1) r
             WHERE asked.revision = 1 AND k.dataset = mine.dataset
-              AND split_part(k.key, ':', 5) = split_part(mine.key, ':', 5) AND k.window_start < mine.window_start
+              AND split_part(k.key, ':', 5) = split_part(mine.key, ':', 5)
+              AND split_part(k.key, ':', 2) = split_part(mine.key, ':', 2) AND k.window_start < mine.window_start
             ORDER BY k.window_start DESC LIMIT 1) before ON true
         WHERE coalesce(b.rows, before.rows) IS NOT NULL
     """

@@ -22,8 +22,10 @@ from kfm_pipelines.gates.release import DATA, ITEM
 from kfm_pipelines.parquet.parquet import rewrite_parquet
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.publish.stage import Release
+from kfm_pipelines.stages.raster_mask import reassemble
 from kfm_pipelines.stages.telemetry.spans import trace_gate
 from kfm_pipelines.stages.validate.table_gates import KeyVerdict, gate_record
+from kfm_pipelines.state.inputs import fetched_inputs
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.transactions import KeyFacts
 from kfm_pipelines.state.wal import Step
@@ -34,15 +36,27 @@ def judge_release(
     services: Services, dataset: Dataset, claim: Claim, rules: KeyRules, release: Release, facts: KeyFacts
 ) -> list[KeyVerdict]:
     """Returns the verdicts up to the first red one. A gate that cannot finish counts as a refusal."""
-    evidence = _evidence(services, Layout(dataset.pipeline), claim, rules, release)
+    evidence = _evidence(services, dataset, claim, rules, release)
     digest = digest_of(evidence)
     subject = ReleaseSubject(
         dataset=dataset,
         key=claim.key,
         inputs=_inputs(facts),
         judged=release.content_hash,
-        digests={DATA: release.content_hash, ITEM: release.item_hash, **release.documents, **release.records},
-        staged={DATA: evidence.data, ITEM: evidence.item, **evidence.documents, **evidence.records},
+        digests={
+            DATA: release.content_hash,
+            ITEM: release.item_hash,
+            **release.files,
+            **release.documents,
+            **release.records,
+        },
+        staged={
+            DATA: evidence.data,
+            ITEM: evidence.item,
+            **evidence.files,
+            **evidence.documents,
+            **evidence.records,
+        },
         policy=rules.policy.name,
         care=rules.masking_status,
         verified=None,
@@ -78,24 +92,28 @@ def _judge_or_refuse(claim: Claim, name: str, gate: Callable[[], Verdict]) -> Ve
         ) from None
 
 
-def _evidence(services: Services, layout: Layout, claim: Claim, rules: KeyRules, release: Release) -> Evidence:
-    store, place = services.store, (claim.key, claim.epoch)
+def _evidence(services: Services, dataset: Dataset, claim: Claim, rules: KeyRules, release: Release) -> Evidence:
+    store, layout, place = services.store, Layout(dataset.pipeline), (claim.key, claim.epoch)
+    has_crosswalk = rules.masks and rules.footprints is None
     data = store.read(layout.staged_data(*place))
     return Evidence(
         data=data,
         rewrite=partial(rewrite_parquet, data, claim.key),
         item=store.read(layout.staged_item(*place)),
+        files={name: store.read(layout.staged_document(*place, name)) for name in release.files},
         documents={name: store.read(layout.staged_document(*place, name)) for name in release.documents},
         records={name: store.read(layout.staged_document(*place, name)) for name in release.records},
-        original=store.read(layout.computed_table(*place)) if rules.masks else b"",
-        crosswalk=store.read(layout.crosswalk(*place)) if rules.masks else b"",
+        original=store.read(layout.computed_table(*place)) if has_crosswalk else b"",
+        crosswalk=store.read(layout.crosswalk(*place)) if has_crosswalk else b"",
+        footprints=rules.footprints.shapes if rules.footprints else (),
+        reassemble=partial(reassemble, dataset=dataset) if rules.footprints else None,
     )
 
 
 def _inputs(facts: KeyFacts) -> tuple[AnnouncedInput, ...]:
     """Returns what the events announced and what was fetched, as logged."""
-    promised = facts.details.get(Step.BEGIN, {}).get("inputs", [])
     computed = facts.details.get(Step.COMPUTE, {})
+    promised = fetched_inputs(facts.details.get(Step.BEGIN, {}), computed)
     etags, sizes = computed.get("etags", {}), computed.get("sizes", {})
     return tuple(
         AnnouncedInput(one["uri"], one["etag"], one.get("size"), etags.get(one["uri"]), sizes.get(one["uri"]))

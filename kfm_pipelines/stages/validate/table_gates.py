@@ -6,18 +6,21 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.care.governance import KeyRules, policy_of
+from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.catalog.documents import sha256
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import CareRefused, GateRefused, IntegrityRefused, QualityRefused
-from kfm_pipelines.gates import ApprovedSchema, Baselines, Finding, TableSubject, Verdict, judge_quality, judge_schema
+from kfm_pipelines.gates import Baselines, Finding, Severity, TableSubject, Verdict, judge_quality, judge_schema
 from kfm_pipelines.gates.expectations import Suite, judge_suite, load_suite, suite_digest
+from kfm_pipelines.gates.quality.area import OUTSIDE_AOI
 from kfm_pipelines.gates.quality.table import PRIMARY_KEY_UNIQUE
 from kfm_pipelines.gates.verdict import error, judge
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
+from kfm_pipelines.stages.attachments import read_attachments
+from kfm_pipelines.stages.config.key_config import KeyConfig
 from kfm_pipelines.stages.telemetry.spans import trace_gate
 from kfm_pipelines.stages.validate.report import record_refusal
 from kfm_pipelines.state.keys import Claim, window_of_key
@@ -51,21 +54,17 @@ class KeyVerdict:
 
 
 def judge_table(
-    services: Services,
-    dataset: Dataset,
-    rules: KeyRules,
-    approved: ApprovedSchema,
-    claim: Claim,
-    facts: KeyFacts,
-    neighbour_rows: Sequence[int],
+    services: Services, config: KeyConfig, claim: Claim, facts: KeyFacts, neighbour_rows: Sequence[int]
 ) -> list[KeyVerdict]:
     """Judges the masked table. `neighbour_rows` are those of the windows around it, where they are comparable."""
-    path = Layout(dataset.pipeline).masked_table(claim.key, claim.epoch)
+    layout, dataset, rules = Layout(config.dataset.pipeline), config.dataset, config.rules(claim.key)
+    published = rules.published_table(dataset)
+    path = layout.masked_table(claim.key, claim.epoch)
     data = services.store.read_work(path)
     table = services.store.read_table(path, partial(read_parquet, name=claim.key))
     subject = TableSubject(
         dataset=dataset,
-        published=rules.published_table(dataset),
+        published=published,
         table=table,
         data=data,
         content_hash=sha256(data),
@@ -73,12 +72,21 @@ def judge_table(
         # Nobody may see rows of a release before its reviewers do.
         may_sample=rules.policy.is_open and dataset.review == "none",
         baselines=load_baselines(services, dataset, facts, table, tuple(neighbour_rows)),
-        approved=approved,
+        approved=config.approved,
+        attachments=read_attachments(services.store, partial(layout.masked_file, claim.key, claim.epoch)),
+        area=config.area_to_judge(published),
+        left_out=facts.detail(Step.COMPUTE).get("left_out", {}),
+        found_before_masking=_found_before_masking(facts),
     )
     return [
         KeyVerdict(claim.key, verdict, gate_record(verdict, subject.content_hash, report))
         for verdict, report in table_verdicts(services, subject)
     ]
+
+
+def _found_before_masking(facts: KeyFacts) -> tuple[Finding, ...]:
+    recorded = facts.detail(Step.MASK).get("findings", ())
+    return tuple(Finding(**{**one, "severity": Severity(one["severity"])}) for one in recorded)
 
 
 def table_verdicts(services: Services, subject: TableSubject) -> Iterator[tuple[Verdict, Report]]:
@@ -90,20 +98,26 @@ def table_verdicts(services: Services, subject: TableSubject) -> Iterator[tuple[
         yield trace_gate(services, "qa", lambda: _quality(services, subject, reports)), reports[0]
 
 
-def fitness_to_mask(services: Services, dataset: Dataset, key: str, table: "pa.Table", data: bytes) -> Verdict:
-    """Masking relies on the schema, so a table that is not as declared is refused before it is masked."""
-    window = window_of_key(services.database, key)
-    subject = TableSubject(dataset, dataset.table, table, data, sha256(data), window)
+def fitness_to_mask(services: Services, config: KeyConfig, key: str, table: "pa.Table", data: bytes) -> Verdict:
+    """Masking relies on the schema, so a table that is not as declared is refused before it is masked. Its places are
+    judged here, because those published may lie outside the area although the true ones do not."""
+    dataset, window = config.dataset, window_of_key(services.database, key)
+    area = config.area_to_judge(dataset.table)
+    subject = TableSubject(dataset, dataset.table, table, data, sha256(data), window, area=area)
     schema = _judge_safely("schema", judge_schema, subject)
-    return judge("schema", (PRIMARY_KEY_UNIQUE,), subject) if schema.passed else schema
+    return judge("schema", (PRIMARY_KEY_UNIQUE, OUTSIDE_AOI), subject) if schema.passed else schema
 
 
-def judge_before_masking(services: Services, dataset: Dataset, claim: Claim, data: bytes, table: "pa.Table") -> None:
-    """Records a refusal like any other, but without the bytes or their digest, because they are not masked."""
-    verdict = trace_gate(services, "schema", lambda: fitness_to_mask(services, dataset, claim.key, table, data))
+def judge_before_masking(
+    services: Services, config: KeyConfig, claim: Claim, data: bytes, table: "pa.Table"
+) -> tuple[Finding, ...]:
+    """Returns what does not refuse the table. Records a refusal like any other, but without the bytes or their digest,
+    because they are not masked."""
+    verdict = trace_gate(services, "schema", lambda: fitness_to_mask(services, config, claim.key, table, data))
     if not verdict.passed:
-        record_refusal(services, dataset, claim, [gate_record(verdict, BEFORE_MASKING)])
+        record_refusal(services, config.dataset, claim, [gate_record(verdict, BEFORE_MASKING)])
         raise masking_refusal(claim.key, verdict)
+    return verdict.findings
 
 
 def masking_refusal(key: str, verdict: Verdict) -> GateRefused:

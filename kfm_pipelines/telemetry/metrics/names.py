@@ -31,6 +31,7 @@ METRICS: tuple[Metric, ...] = (
     # queues
     Metric("messages_received_total", "counter", "messages received", ("queue",)),
     Metric("messages_duplicate_total", "counter", "duplicate events", ("queue",)),
+    Metric("notices_unwanted_total", "counter", "notices of providers that no dataset takes", ("queue",)),
     Metric("dead_letter_count", "gauge", "open dead letters", ("queue",)),
     Metric("queue_depth_messages", "gauge", "messages waiting in a queue", ("queue",)),
     # events
@@ -60,6 +61,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("gate_verdicts_total", "counter", "verdicts of the gates", ("gate", "verdict")),
     Metric("masking_failures_total", "counter", "keys not masked, or refused by the verifier", ("dataset",)),
     Metric("object_fetches_total", "counter", "objects, fetched or unchanged", ("dataset", "result")),
+    Metric("records_left_out_total", "counter", "scenes and other records left out", ("dataset", "reason")),
     Metric("double_applies", "gauge", "revisions with the same inputs as the one before", ("dataset",)),
     # time
     Metric("watermark_event_time_seconds", "gauge", "watermark of a stream", ("stream",), "s"),

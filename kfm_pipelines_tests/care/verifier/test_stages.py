@@ -131,6 +131,9 @@ FINDS: dict[VerifierRule, Finds] = {
         test_disguised_places.test_one_kept_text_with_its_own_place_is_found, test_disguised_places.TEXTS, "a geohash"
     ),
     file_bytes.statistics_match_published_rows: test_file_bytes.test_statistics_of_other_rows_are_found,
+    file_bytes.boxes_match_published_shapes: case(
+        test_file_bytes.test_other_boxes_are_found, test_file_bytes.BOXES, "moved"
+    ),
     file_bytes.metadata_holds_nothing_protected: case(
         test_file_bytes.test_a_protected_value_in_the_files_metadata_is_found, DOCUMENTS, "a fine cell"
     ),

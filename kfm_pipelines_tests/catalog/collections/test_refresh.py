@@ -129,11 +129,11 @@ def test_the_order_of_publication_makes_no_difference(site: Site) -> None:
 
 
 def test_windows_of_several_lengths_are_on_pages_of_their_own(site: Site) -> None:
-    labels = ["2025-12-04T00Z", "2025-12-04", "2025-12", "0999-01-31"]
+    labels = ["2025-12-04T00Z", "2025-12-04", "2025-12", "0999-01-31", "2026-W01", "2025"]
     rows = site.services.database.fetch(
         "SELECT key, kfm.page_of(key) AS page FROM unnest(%(keys)s::text[]) AS key", {"keys": list(map(key_of, labels))}
     )
-    assert [row["page"] for row in rows] == ["2025/12/04", "2025/12", "2025", "0999/01"]
+    assert [row["page"] for row in rows] == ["2025/12/04", "2025/12", "2025", "0999/01", "2026", "2025"]
     assert [row["page"] for row in rows] == [page_of(row["key"]) for row in rows]
 
 

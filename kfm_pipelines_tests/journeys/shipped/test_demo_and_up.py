@@ -41,9 +41,12 @@ def environment(home: Path) -> dict[str, str]:
 @pytest.mark.slow
 def test_the_demo_publishes_a_day_and_up_serves_it_until_a_signal(home: Path, environment: dict[str, str]) -> None:
     first = fresh_kfm(environment, "demo", "--json", "--timeout", "500", seconds=600).json
-    assert (first["published_now"], first["published_keys"], first["duplicates_ignored"]) == (25, 25, 26)
+    assert (first["published_now"], first["published_keys"], first["duplicates_ignored"]) == (26, 26, 26)
     assert first["awaiting_review"] == ["heritage-sites:kansas_statewide:5:2026-05:v1-0-0"]
     assert len(list((home / "data/processed/usgs-streamflow").glob("*.parquet"))) == 24
+    assert [path.stem for path in (home / "data/processed/atlas-drought-streamflow").glob("*.parquet")] == [
+        "atlas-drought-streamflow:kansas_statewide:5:2025-W49:v1-0-0"
+    ]
     assert eventually(lambda: not mentioning(home))
 
     with _up_with_ignored_signals(environment) as (up, places):
@@ -90,4 +93,6 @@ def _assert_telemetry_is_complete(home: Path, environment: dict[str, str]) -> No
     assert hour["messages"]["per_minute"] > 0
     assert {"p50", "p95", "p99"} <= hour["latency_seconds"]["end_to_end"].keys()
     assert hour["burn_rate"]
-    assert hour["watermark_lag_seconds"].keys() == {"usgs/streamflow", "drought/tribal-areas", "heritage/sites"}
+    assert hour["watermark_lag_seconds"].keys() == {
+        "atlas/drought-streamflow", "usgs/streamflow", "drought/tribal-areas", "heritage/sites",
+    }  # fmt: skip

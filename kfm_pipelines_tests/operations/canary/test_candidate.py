@@ -11,7 +11,12 @@ import yaml
 
 from kfm_pipelines.declarations.dataset import Dataset, load_datasets
 from kfm_pipelines.errors import DeclarationInvalid
-from kfm_pipelines.operations.canary.candidate import is_canary_key, load_candidate, load_candidates
+from kfm_pipelines.operations.canary.candidate import (
+    candidate_paths,
+    is_canary_key,
+    load_candidate,
+    load_candidate_file,
+)
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines_tests.fixtures.declarations import change, resources_in
 
@@ -39,8 +44,9 @@ def load(resources: Path) -> Dataset:
 
 def test_the_shipped_candidate_is_the_declaration_with_one_more_column() -> None:
     datasets = load_datasets(shipped_path("resources"))
-    [candidate] = load_candidates(shipped_path("resources"), datasets)
     now = datasets["usgs/streamflow"]
+    [path] = candidate_paths(shipped_path("resources"))
+    candidate = load_candidate_file(path, now)
     assert now.canary is None
     assert (candidate.transform, candidate.key.transform_version) == ("metric_discharge", "v1-1-0")
     columns = [column for column in candidate.table.columns if column.name != "discharge_m3s"]
@@ -56,7 +62,6 @@ def test_the_shipped_candidate_is_the_declaration_with_one_more_column() -> None
 
 def test_a_named_candidate_is_loaded(resources: Path) -> None:
     assert load(resources).key.transform_version == "v1-1-0"
-    assert [one.dataset for one in load_candidates(resources, load_datasets(resources))] == ["usgs/streamflow"]
 
 
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -90,20 +95,18 @@ def test_one_that_does_not_agree_is_refused_in_one_sentence(resources: Path, cas
     with pytest.raises(DeclarationInvalid, match=reason) as refusal:
         load(resources)
     assert "\n" not in str(refusal.value)
-    with pytest.raises(DeclarationInvalid, match=reason):
-        load_candidates(resources, load_datasets(resources))
 
 
-def test_candidates_that_nobody_names_are_checked_as_well(resources: Path) -> None:
-    datasets = load_datasets(resources)
+def test_a_file_that_is_no_candidate_is_refused(resources: Path) -> None:
     stray = resources / "candidates/nothing@v2.yaml"
     shutil.copyfile(resources / CANDIDATE, stray)
+    assert stray in candidate_paths(resources)
     with pytest.raises(DeclarationInvalid, match=r"^nothing@v2\.yaml: is for no declared dataset"):
-        load_candidates(resources, datasets)
+        load_candidate_file(stray, None)
     same = stray.rename(stray.with_name("usgs-streamflow@v1-0-0.yaml"))
     part(same, "key", transform_version="v1-0-0")
     with pytest.raises(DeclarationInvalid, match="has version v1-0-0 already, so it is no candidate"):
-        load_candidates(resources, datasets)
+        load_candidate_file(same, load_datasets(resources)["usgs/streamflow"])
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5, 0.9])

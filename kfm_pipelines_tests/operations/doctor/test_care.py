@@ -91,7 +91,7 @@ def changed_keys(register: Register, **changes: Any) -> None:
 def test_a_healthy_site_has_findings_for_every_dataset(unused: Register) -> None:
     found = findings(unused)
     assert wrong(found) == {}
-    assert found["declarations"].found == "drought/tribal-areas, heritage/sites, usgs/streamflow"
+    assert found["declarations"].found == ", ".join(unused.site.services.datasets)
     assert found["policy of heritage/sites"].found.startswith("heritage-sites@1, to be reviewed by 2027-06-01")
     others = ("rules for", "authority over", "secret for")
     assert {check: found[check].found for check in (f"{other} {HERITAGE}" for other in others)} == {
@@ -137,6 +137,12 @@ BROKEN: dict[str, tuple[Callable[[Register], object], str, str, str]] = {
         "policy of heritage/sites",
         "heritage-sites@1, reviewed only on 2099-01-01",
         "correct reviewed_on",
+    ),
+    "nobody has decided": (
+        lambda r: changed_policy(r, class_column=None, classes={}, sensitivity="undecided"),
+        "policy of heritage/sites",
+        "heritage-sites@1, undecided",
+        "have heritage-review-board decide its sensitivity",
     ),
     "silent about a column": (
         lambda r: changed_policy(r, columns={"keep": ["period"]}),

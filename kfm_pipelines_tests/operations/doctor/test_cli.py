@@ -29,6 +29,7 @@ def test_a_healthy_site_has_nothing_wrong(site: Site) -> None:
 
     assert document["ok"]
     assert wrong(document) == []
+    assert "no provider on the embedded stack until `kfm emit` plays it" in str(document)
 
 
 @pytest.mark.slow

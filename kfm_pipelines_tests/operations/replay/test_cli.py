@@ -84,7 +84,7 @@ def test_history_in_the_bucket_is_registered_and_red_keys_are_reported(site: Sit
     site.put(2)
     close_windows(site, START + timedelta(hours=6))
     plan = document("plan", *RANGE, "--register", "--by", "ana")
-    assert plan["registered"] == {"objects": 3, "events": 3, "windows": 6, "new_keys": 6}
+    assert plan["registered"] == {"objects": 3, "events": 3, "windows": 6, "new_keys": 6, "due": []}
     assert plan["mode"] == "upgrade"
     assert (plan["estimate"]["cpu_seconds"], plan["estimate"]["energy_ws"]) == (None, None)
     assert {one["why"] for one in plan["keys"]} == {"registered, not run"}
@@ -99,6 +99,22 @@ def test_history_in_the_bucket_is_registered_and_red_keys_are_reported(site: Sit
     displayed = replay("run", plan["replay"], *options, code=1).out
     assert "2 applied, 1 failed" in displayed
     assert f"quarantine {site.key(1)} after 1 attempt:" in displayed
+
+
+def test_a_layer_whose_only_window_is_open_is_taken_in_without_a_replay(site: Site) -> None:
+    site.put(5)
+    hour = (*RANGE[:2], "--from", "2025-12-04T05:00Z", *RANGE[4:])
+    refused = refusal("plan", *hour, "--register")
+    assert "its window is not closed" in refused
+    assert refused.endswith("; --include-open takes in what lies in windows that are not closed")
+    plan = document("plan", *hour, "--register", "--include-open", "--by", "ana")
+    assert plan["replay"] is None
+    assert "its window is not closed" in plan["note"]
+    assert plan["registered"] == {"objects": 1, "events": 0, "windows": 1, "new_keys": 0, "due": [site.key(5)]}
+    assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL") == [{"key": site.key(5)}]
+    assert "--include-open is about objects found in the bucket; it needs --register" in refusal(
+        "plan", *RANGE, "--include-open"
+    )
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 
 from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.operations.replay.register import register_windows
+from kfm_pipelines_tests.fixtures.runs.batches import applied, publish
 from kfm_pipelines_tests.fixtures.runs.replay import close_windows, declare, outcomes, planned, started
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 
@@ -75,3 +76,42 @@ def test_registering_a_late_object_releases_it(site: Site) -> None:
     audited = site.fetch("SELECT actor, key FROM kfm.audit WHERE action = 'late-released'")
     assert audited == [{"actor": "ana", "key": site.key(1)}]
     assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL AND key LIKE '%T01Z%'") == []
+
+
+@pytest.mark.slow
+def test_objects_of_open_windows_are_taken_in_when_asked(site: Site) -> None:
+    """A new dataset with objects in its bucket: the newest hours are open, and no replay may touch them."""
+    for hour in (0, 1, 8):
+        site.put(hour)
+    end = START + timedelta(hours=9)
+    closed = register_windows(site.services, site.dataset, START, end, "ana")
+    assert (closed.events, closed.due) == (3, ())
+    assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL") == []
+
+    found = register_windows(site.services, site.dataset, START, end, "ana", include_open=True)
+
+    assert (found.events, found.due) == (0, (site.key(8),))
+    assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL") == [{"key": site.key(8)}]
+    [*_, audited] = site.fetch("SELECT detail FROM kfm.audit WHERE action = 'windows-registered' ORDER BY id")
+    assert audited["detail"]["include_open"]
+    plan = planned(site, 9, "upgrade")
+    assert [one.key for one in plan.chosen] == [site.key(0), site.key(1)]
+    publish(site.services, site.dataset, found.due, "an ordinary run")
+    assert applied(site.services) == {site.key(8): 1}
+    again = register_windows(site.services, site.dataset, START, end, "ana", include_open=True)
+    assert again.due == ()
+    events = site.fetch("SELECT count(*) AS n FROM kfm.inbox")
+    site.drain()  # the notifications
+    assert site.fetch("SELECT count(*) AS n FROM kfm.inbox") == events
+    assert site.fetch("SELECT key FROM kfm.keys WHERE due_at IS NOT NULL ORDER BY key") == [
+        {"key": site.key(0)}, {"key": site.key(1)}
+    ]  # fmt: skip
+
+
+def test_open_windows_wait_for_their_due_rule(site: Site) -> None:
+    declare(site, due={"when": "on_close", "wait": "6 h"})
+    site.put(0)
+    found = register_windows(site.services, site.dataset, START, START + timedelta(hours=1), "ana", include_open=True)
+    assert found.due == (site.key(0),)
+    rows = site.fetch("SELECT key FROM kfm.keys WHERE due_at > clock_timestamp() + interval '5 h'")
+    assert rows == [{"key": site.key(0)}]

@@ -1,68 +1,89 @@
-"""Source objects are taken only if they are what their event promised."""
+"""Objects are fetched ahead of their use, and those that keys share are fetched once."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
 
-import pytest
-
-from kfm_pipelines.aws.clients import s3_client
-from kfm_pipelines.errors import IntegrityBroken, KfmError, ObjectMissing
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.stages.compute.inputs import fetch
+from kfm_pipelines.stages.compute import inputs
+from kfm_pipelines.stages.compute.inputs import Fetcher
+from kfm_pipelines.stages.compute.members import FetchedObject, FetchedObjects
 from kfm_pipelines_tests.fixtures.events.notices import event
 
-FIRST, SECOND = b"first", b"second upload"
-ENOUGH = 1000
+
+def answer_from(asked: list[str]) -> Callable[[IngestEvent], FetchedObjects]:
+    """Stands for S3 and notes the objects that it was asked for."""
+
+    def answer(event: IngestEvent) -> FetchedObjects:
+        asked.append(event.object_key)
+        return {event.asset_uri: FetchedObject(event.object_key.encode() * 100, str(event.etag))}
+
+    return answer
 
 
-@pytest.fixture
-def first(bucket: str) -> IngestEvent:
-    """The first version of an object that has been replaced since."""
-    described = dataclasses.replace(event(), bucket=bucket)
-    answer = s3_client().put_object(Bucket=bucket, Key=described.object_key, Body=FIRST)
-    s3_client().put_object(Bucket=bucket, Key=described.object_key, Body=SECOND)
-    return dataclasses.replace(
-        described, etag=answer["ETag"].strip('"'), version_id=answer["VersionId"], size=len(FIRST)
-    )
+def name_of(fetched: FetchedObjects) -> str:
+    [one] = fetched.values()
+    return one.data[:1].decode()
 
 
-def test_the_promised_version_is_taken_not_the_latest(first: IngestEvent) -> None:
-    assert fetch(first, ENOUGH).data == FIRST
+def shared(names: str, members: int) -> list[IngestEvent]:
+    """The events of members that share these objects, in the order in which they are used."""
+    return [
+        dataclasses.replace(event(), object_key=name, identity=f"{name} of {member}")
+        for member in range(members)
+        for name in names
+    ]
 
 
-def test_an_event_that_promises_nothing_gets_what_is_there(first: IngestEvent) -> None:
-    bare = dataclasses.replace(first, etag=None, version_id=None, size=None)
-    assert fetch(bare, ENOUGH).data == SECOND
+def test_an_object_that_keys_share_is_fetched_once() -> None:
+    fetched: list[str] = []
+    events = shared("abc", members=105)
+    with Fetcher(answer_from(fetched), events, keep_bytes=1000) as fetcher:
+        assert [name_of(fetcher.fetch(one)) for one in events] == [*"abc"] * 105
+    assert sorted(fetched) == ["a", "b", "c"]
+    assert fetcher.reused == 3 * 104
 
 
-@pytest.mark.parametrize(
-    ("changes", "refusal", "sentence"),
-    [
-        ({"size": 6}, IntegrityBroken, "has 5 bytes; the event promised 6"),
-        ({"size": 0}, IntegrityBroken, "has 5 bytes; the event promised 0"),
-        ({"etag": "abc"}, IntegrityBroken, "has ETag [0-9a-f]{32}; the event promised abc"),
-        ({"version_id": None}, IntegrityBroken, "has 13 bytes; the event promised 5"),
-        ({"version_id": None, "size": None}, IntegrityBroken, "has ETag .*; the event promised"),
-        ({"object_key": "usgs/streamflow/none"}, ObjectMissing, "usgs/streamflow/none is not there; upload it again"),
-        ({"object_key": "usgs/none", "version_id": None}, ObjectMissing, "usgs/none is not there"),
-        ({"bucket": "no-such-bucket-here"}, ObjectMissing, "s3://no-such-bucket-here/.* is not there"),
-    ],
-)
-def test_what_differs_from_the_promise_is_refused(
-    first: IngestEvent, changes: dict[str, Any], refusal: type[KfmError], sentence: str
-) -> None:
-    with pytest.raises(refusal, match=sentence):
-        fetch(dataclasses.replace(first, **changes), ENOUGH)
+def test_more_objects_than_are_fetched_ahead_are_fetched_once_too() -> None:
+    fetched: list[str] = []
+    names = "abcdefghijklmnopqrstuvwxyz"
+    assert len(names) > inputs.OBJECTS_AHEAD
+    events = shared(names, members=3)
+    with Fetcher(answer_from(fetched), events, keep_bytes=10_000) as fetcher:
+        assert [name_of(fetcher.fetch(one)) for one in events] == [*names] * 3
+    assert sorted(fetched) == [*names]
 
 
-def test_a_deleted_object_is_missing(first: IngestEvent) -> None:
-    s3_client().delete_object(Bucket=first.bucket, Key=first.object_key)
-    with pytest.raises(ObjectMissing):
-        fetch(dataclasses.replace(first, version_id=None), ENOUGH)
-    assert fetch(first, ENOUGH).data == FIRST
+def test_what_does_not_fit_is_fetched_again_and_is_the_same() -> None:
+    fetched: list[str] = []
+    events = shared("abc", members=3)
+    with Fetcher(answer_from(fetched), events, keep_bytes=250) as fetcher:
+        assert [name_of(fetcher.fetch(one)) for one in events] == [*"abc"] * 3
+    assert len(fetched) == 9
 
 
-def test_the_largest_size_passes_and_one_byte_more_does_not(first: IngestEvent) -> None:
-    assert fetch(first, len(FIRST)).data == FIRST
-    with pytest.raises(IntegrityBroken, match="has 5 bytes; the dataset takes at most 4"):
-        fetch(first, len(FIRST) - 1)
+def test_an_object_larger_than_the_room_is_kept_while_it_is_the_last() -> None:
+    fetched: list[str] = []
+    events = shared("a", members=5)
+    with Fetcher(answer_from(fetched), events, keep_bytes=1) as fetcher:
+        for one in events:
+            fetcher.fetch(one)
+    assert fetched == ["a"]
+
+
+def test_another_version_is_another_object() -> None:
+    fetched: list[str] = []
+    first, second = (dataclasses.replace(event(), object_key="a", version_id=version) for version in "12")
+    with Fetcher(answer_from(fetched), [first, second, first], keep_bytes=1000) as fetcher:
+        for one in (first, second, first):
+            fetcher.fetch(one)
+    assert fetched == ["a", "a"]
+
+
+def test_objects_that_nobody_shares_are_not_kept() -> None:
+    fetched: list[str] = []
+    events = shared("ab", members=1)
+    with Fetcher(answer_from(fetched), events) as fetcher:
+        for one in events:
+            fetcher.fetch(one)
+        fetcher.fetch(events[0])
+    assert sorted(fetched) == ["a", "a", "b"]

@@ -38,7 +38,7 @@ def reading(qualifier: str | None, discharge: float | None, at: int = 0) -> pa.T
 
 
 def merged(dataset: Dataset, *tables: pa.Table) -> pa.Table:
-    return compute(dataset, [stored(table, f"object {number}") for number, table in enumerate(tables)])
+    return compute(dataset, [stored(table, f"object {number}") for number, table in enumerate(tables)]).table
 
 
 def test_an_approved_reading_replaces_the_provisional_one_in_any_order_and_split() -> None:

@@ -15,7 +15,8 @@ from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.gates import judge_schema
 from kfm_pipelines.parquet.parquet import write_parquet
-from kfm_pipelines.stages.compute.table import SourceObject, inputs_hash
+from kfm_pipelines.stages.compute.result import SourceObject
+from kfm_pipelines.stages.compute.table import inputs_hash
 from kfm_pipelines_tests.fixtures.gates.subjects import subject_of
 from kfm_pipelines_tests.fixtures.tables import COLUMNS, DATASET, computed, minute, rows, stored
 

@@ -12,7 +12,8 @@ from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.errors import LocationUndeclared
 from kfm_pipelines.gates import Verdict, judge_schema
 from kfm_pipelines.settings import shipped_path
-from kfm_pipelines.stages.compute.table import SourceObject, compute
+from kfm_pipelines.stages.compute.result import SourceObject
+from kfm_pipelines.stages.compute.table import compute
 from kfm_pipelines.stages.publish.stage import bounding_box
 from kfm_pipelines_tests.fixtures.events.notices import declared, event
 from kfm_pipelines_tests.fixtures.gates.subjects import subject_of
@@ -29,7 +30,7 @@ def object_key(name: str) -> str:
 def judged(name: str, data: bytes) -> tuple[pa.Table, Verdict]:
     """The object as an event about it would have it computed and judged."""
     folded = event(object_key=object_key(name))
-    table = compute(DATASET, [SourceObject(folded.asset_uri, data)])
+    table = compute(DATASET, [SourceObject(folded.asset_uri, data)]).table
     window = (folded.window_start, folded.window_end)
     return table, judge_schema(subject_of(table, DATASET, window))
 

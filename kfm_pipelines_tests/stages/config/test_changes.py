@@ -9,7 +9,7 @@ from kfm_pipelines.care.review import decide as exempt
 from kfm_pipelines.errors import KeyBusy, PolicyRefused
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.batch import Batch
-from kfm_pipelines.stages.compute import inputs
+from kfm_pipelines.stages.compute import members
 from kfm_pipelines.stages.config.changes import laxer_policies, refuse_laxer_policy
 from kfm_pipelines.stages.trigger import RunTrigger
 from kfm_pipelines.state.keys import Claims
@@ -54,7 +54,7 @@ def test_a_new_version_cannot_replace_the_policy_of_all_history(
         {"next": NEXT},
     )
     with monkeypatch.context() as patch:
-        patch.setattr(inputs, "fetch", read)
+        patch.setattr(members, "fetch", read)
         publish(site.services, dataset, [NEXT], "a-run")
     reason = "its inputs are masked by policy heritage-sites, and heritage/sites@v1-0-1 names not-sensitive"
     assert register.reason(NEXT).startswith(f"care: {KEY}: {reason}")

@@ -1,6 +1,5 @@
 """The places on a map, taken from tables: cells with their record counts, and points by class."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,20 +10,16 @@ import shapely
 from numpy.typing import NDArray
 
 from kfm_pipelines.care.published_table import CELL, RECORDS, UNCERTAINTY
+from kfm_pipelines.declarations.areas import area_path, load_area
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.errors import DeclarationInvalid
 
 
 def load_outline(resources: Path, aoi: str) -> tuple[tuple[float, float], ...]:
-    """Returns the longitude and latitude of each corner; nothing for an area without an outline."""
-    path = resources / "aois" / f"{aoi}.geojson"
-    if not path.is_file():
+    """Returns the longitude and latitude of each corner of the area's largest part; nothing for an area without one."""
+    if not area_path(resources, aoi).is_file():
         return ()
-    try:
-        [ring] = json.loads(path.read_bytes())["geometry"]["coordinates"]
-        return tuple((float(longitude), float(latitude)) for longitude, latitude in ring)
-    except (KeyError, TypeError, ValueError):
-        raise DeclarationInvalid(f"{path.name}: must be a GeoJSON feature with a polygon of one ring") from None
+    largest = max(shapely.get_parts(load_area(resources, aoi).shape), key=shapely.area)
+    return tuple((longitude, latitude) for longitude, latitude in shapely.get_coordinates(largest.exterior).tolist())
 
 
 @dataclass(frozen=True)

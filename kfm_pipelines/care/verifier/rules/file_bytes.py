@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import shapely
 
-from kfm_pipelines.care.verifier.case import Case
+from kfm_pipelines.care.verifier.case import BOXES, Case
 from kfm_pipelines.care.verifier.evidence import Breach, read_table
 from kfm_pipelines.care.verifier.protected_values import numbers_in, texts_in
 from kfm_pipelines.care.verifier.rules.leaks import search_for_leaks
@@ -39,8 +40,25 @@ def statistics_match_published_rows(case: Case) -> Iterator[Breach]:
         )
 
 
+def boxes_match_published_shapes(case: Case) -> Iterator[Breach]:
+    """Boxes computed from the original would reveal where its shapes end."""
+    if case.boxes is None or case.geometry is None:
+        return
+    shapes = case.encoded(case.geometry)
+    known = shapely.bounds(shapely.from_wkb(shapes.distinct.to_numpy(zero_copy_only=False), on_invalid="ignore"))
+    expected = np.vstack([known.reshape(-1, 4), np.full((1, 4), np.nan)])[shapes.codes]  # none for no shape
+    found = np.column_stack([case.boxes.field(place).to_numpy(zero_copy_only=False) for place in range(4)])
+    found[case.boxes.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+    if wrong := int((~same).any(axis=1).sum()):
+        yield Breach("shape-boxes", "bbox", "the box of the published shape in every row", f"{wrong} rows without")
+
+
 def _row_values(case: Case, name: str, rows: slice) -> pa.Array | pa.ChunkedArray:
     """Returns the values of some rows, distinct ones where these are known."""
+    if case.boxes is not None and name.startswith(f"{BOXES}."):
+        part = case.boxes.slice(rows.start, rows.stop - rows.start)
+        return pc.struct_field(part, name.removeprefix(f"{BOXES}."))
     column = case.published.column(name)
     if pa.types.is_dictionary(column.type):
         return case.encoded(name).distinct_in(rows.start, rows.stop)
@@ -142,6 +160,7 @@ def _arrow_schema_bytes(case: Case) -> bytes:
 
 RULES = (
     statistics_match_published_rows,
+    boxes_match_published_shapes,
     metadata_holds_nothing_protected,
     bytes_hold_no_coordinate,
     footer_holds_no_text,

@@ -12,6 +12,7 @@ from kfm_pipelines.console.options import Age, Instant, StorableText, default_op
 from kfm_pipelines.console.output import console, json_option, progress, respond, stderr_console
 from kfm_pipelines.console.session import current_session, open_services
 from kfm_pipelines.declarations import Tolerance
+from kfm_pipelines.errors import ReplayRefused
 from kfm_pipelines.operations.replay import commands
 from kfm_pipelines.operations.replay.choose import KeyFilter
 from kfm_pipelines.operations.replay.cli import display, options
@@ -52,6 +53,11 @@ def replay() -> None:
     help="reproduce: the same bytes again. upgrade: new keys with what is declared now.",
 )
 @click.option("--register", is_flag=True, help="First create keys and partitions for all windows, from the bucket.")
+@click.option(
+    "--include-open",
+    is_flag=True,
+    help="With --register: make keys of windows that are not closed due, as if their objects were announced now.",
+)
 @click.option("--rows-percent", type=NumberRange(0, 100), help="upgrade: how much row counts may differ.")
 @click.option("--changed-percent", type=NumberRange(0, 100), help="upgrade: how many rows may differ.")
 @click.option("--statistics-percent", type=NumberRange(0, 100), help="upgrade: how much statistics may differ.")
@@ -61,10 +67,15 @@ def replay() -> None:
 @options.by_option
 @json_option
 def plan(
-    dataset: str, start: datetime, end: datetime, where: tuple[str, ...], register: bool, by: str, as_json: bool,
-    **chosen: Any,
+    dataset: str, start: datetime, end: datetime, where: tuple[str, ...], register: bool, include_open: bool, by: str,
+    as_json: bool, **chosen: Any,
 ) -> None:  # fmt: skip
-    """Plan a replay: its keys, the reasons, the cost and the configuration. Runs nothing."""
+    """Plan a replay: its keys, the reasons, the cost and the configuration.
+
+    Runs nothing. With --include-open, keys of open windows become due like those of new objects.
+    """
+    if include_open and not register:
+        raise click.UsageError("--include-open is about objects found in the bucket; it needs --register")
     mode: Mode = chosen.pop("mode") or ("upgrade" if register else "reproduce")
     given = {name: value for name, value in chosen.items() if value is not None}
     tolerance = Tolerance(**{"columns": "additive", **given}) if given else None
@@ -72,9 +83,25 @@ def plan(
         raise click.UsageError("a reproduction is byte for byte; tolerances are for --mode upgrade")
     request = ReplayRequest(dataset, start, end, mode, KeyFilter.parse(where), tolerance)
     with open_services() as services:
-        registered = _register_windows(services, request, by) if register else None
-        made = make_plan(services, request, by)
+        registered = _register_windows(services, request, by, include_open=include_open) if register else None
+        try:
+            made = make_plan(services, request, by)
+        except ReplayRefused as error:
+            if registered is not None and not include_open:
+                raise ReplayRefused(
+                    f"{error}; --include-open takes in what lies in windows that are not closed"
+                ) from None
+            if registered is None or not registered.due:
+                raise
+            _respond_without_plan(registered, str(error), as_json)
+            return
     respond(display.plan_document(made, registered), lambda: display.display_plan(made, registered), as_json=as_json)
+
+
+def _respond_without_plan(registered: RegistrationResult, reason: str, as_json: bool) -> None:
+    """All that was registered may lie in open windows; then there is work, but no replay."""
+    document = {"replay": None, "note": reason, "registered": display.registration_document(registered)}
+    respond(document, lambda: display.display_registration(registered, f"no replay: {reason}"), as_json=as_json)
 
 
 @replay.command()
@@ -171,12 +198,12 @@ def status(replay_id: str | None, limit: int, as_json: bool) -> None:
     respond(document, lambda: display.display_list(latest), as_json=as_json)
 
 
-def _register_windows(services: Services, request: ReplayRequest, by: str) -> RegistrationResult:
+def _register_windows(services: Services, request: ReplayRequest, by: str, *, include_open: bool) -> RegistrationResult:
     from kfm_pipelines.dispatch.partitions import register_partitions
     from kfm_pipelines.orchestration.instance import open_instance
 
     dataset = services.datasets[request.dataset]
-    registered = register_windows(services, dataset, request.start, request.end, by)
+    registered = register_windows(services, dataset, request.start, request.end, by, include_open=include_open)
     with open_instance() as instance:
         register_partitions(instance, dataset, registered.keys)
     return registered

@@ -30,22 +30,35 @@ def plan_document(plan: Plan, registration: RegistrationResult | None) -> dict[s
         "estimate": plan.estimate.as_document(),
         "config_digest": plan.config_digest,
         "config": dict(plan.config),
-        "registered": registration
-        and {
-            "objects": registration.objects,
-            "events": registration.events,
-            "windows": len(registration.keys),
-            "new_keys": registration.new_keys,
-        },
+        "registered": registration and registration_document(registration),
     }
+
+
+def registration_document(registration: RegistrationResult) -> dict[str, Any]:
+    return {
+        "objects": registration.objects,
+        "events": registration.events,
+        "windows": len(registration.keys),
+        "new_keys": registration.new_keys,
+        "due": list(registration.due),
+    }
+
+
+def display_registration(registration: RegistrationResult, note: str | None = None) -> None:
+    console.print(
+        f"registered {format_count(registration.objects, 'object')}, {registration.events} new, and "
+        f"{format_count(len(registration.keys), 'window')}, {registration.new_keys} new"
+    )
+    if registration.due:
+        keys = format_count(len(registration.due), "key")
+        console.print(f"requested {keys} of open windows: they run when the dataset's due rule lets them")
+    if note:
+        console.print(note)
 
 
 def display_plan(plan: Plan, registration: RegistrationResult | None) -> None:
     if registration:
-        console.print(
-            f"registered {format_count(registration.objects, 'object')}, {registration.events} new, and "
-            f"{format_count(len(registration.keys), 'window')}, {registration.new_keys} new"
-        )
+        display_registration(registration)
     keys = format_count(len(plan.chosen), "key")
     console.print(f"replay {plan.id}: {plan.mode} {keys} of {plan.dataset}", style="bold")
     _display_keys(plan.chosen, "why")

@@ -14,7 +14,11 @@ from kfm_pipelines.declarations.inputs import Format
 from kfm_pipelines.parquet.geoparquet import refuse_unless_wgs84
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.stages.compute.readers.csv_text import read_delimited
+from kfm_pipelines.stages.compute.readers.geojson import read_geojson
+from kfm_pipelines.stages.compute.readers.geopackage import read_geopackage
+from kfm_pipelines.stages.compute.readers.geoparquet import read_geoparquet
 from kfm_pipelines.stages.compute.readers.json_lines import read_json_lines
+from kfm_pipelines.stages.compute.readers.shapefile import read_shapefile
 from kfm_pipelines.stages.compute.readers.text import wanted_columns
 from kfm_pipelines.stages.compute.readers.usgs import read_instantaneous_values
 
@@ -25,6 +29,8 @@ Reader = Callable[[bytes, str, Dataset], "pa.Table"]
 
 
 def _read_parquet(data: bytes, name: str, dataset: Dataset) -> "pa.Table":
+    if dataset.processor == "vector":
+        return read_geoparquet(data, name, dataset)
     limits = dataset.input.limits
     table = read_parquet(
         data,
@@ -42,11 +48,12 @@ READERS: Mapping[Format, Reader] = {
     "csv": read_delimited,
     "ndjson": read_json_lines,
     "usgs-iv": read_instantaneous_values,
+    "geojson": read_geojson,
+    "geopackage": read_geopackage,
+    "shapefile": read_shapefile,
 }
 
 
 def read_object(data: bytes, name: str, dataset: Dataset) -> "pa.Table":
     """Reads an object in the format that the end of its name has, or else in that of the dataset."""
-    formats = dataset.input.formats
-    named = next((known for end, known in formats.items() if name.endswith(end)), dataset.input.format)
-    return READERS[named](data, name, dataset)
+    return READERS[dataset.input.format_of(name)](data, name, dataset)

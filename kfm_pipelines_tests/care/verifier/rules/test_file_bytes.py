@@ -13,14 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import shapely
 
 from kfm_pipelines.care.verifier import Breach, Evidence
 from kfm_pipelines.care.verifier.rules.file_bytes import count_coordinates
 from kfm_pipelines.errors import InputUnreadable
-from kfm_pipelines_tests.fixtures.care.handmade_releases import Row, asset, parquet, unparquet
-from kfm_pipelines_tests.fixtures.care.honest_releases import register_release
+from kfm_pipelines_tests.fixtures.care.handmade_releases import Release, Row, asset, parquet, unparquet, with_boxes
+from kfm_pipelines_tests.fixtures.care.honest_releases import register_release, shapes_release
 from kfm_pipelines_tests.fixtures.care.leaked_values import DOCUMENTS, Leak, hidden, leak_from
-from kfm_pipelines_tests.fixtures.care.tampering import Forge, before_footer, breaches_of, rules_of
+from kfm_pipelines_tests.fixtures.care.tampering import Forge, before_footer, breaches_of, on_data, rules_of
 
 
 @pytest.mark.parametrize(("leak", "rule"), DOCUMENTS.values(), ids=DOCUMENTS)
@@ -69,6 +70,49 @@ def test_statistics_of_other_rows_are_found() -> None:
     forged = evidence.data[:footer] + forged[footer:]
     assert forged != evidence.data
     assert rules_of(release, replace(evidence, data=forged)) == {"footer-statistics"}
+
+
+def features_release() -> Release:
+    release = shapes_release()
+    release.dataset = release.dataset.model_copy(update={"processor": "vector"})
+    return release
+
+
+def test_boxes_of_published_shapes_are_no_breach() -> None:
+    assert rules_of(features_release()) == set()
+
+
+BOXES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
+    "moved": (lambda table: with_boxes(table.drop_columns("bbox"), "geometry", -0.0001), "shape-boxes"),
+    "none": (lambda table: table.drop_columns("bbox"), "evidence-readable"),
+    "twice": (lambda table: table.append_column("bbox", table.column("bbox")), "evidence-readable"),
+    "another name": (lambda table: table.append_column("box", table.column("bbox")), "columns-allowed"),
+}
+
+
+@pytest.mark.parametrize(("forge", "rule"), BOXES.values(), ids=BOXES)
+def test_other_boxes_are_found(forge: Callable[[pa.Table], pa.Table], rule: str) -> None:
+    release = features_release()
+    assert rules_of(release, on_data(forge)(release.evidence())) == {rule}
+
+
+def test_a_box_of_an_original_shape_is_found_in_a_row_without_shape() -> None:
+    release = features_release()
+
+    def forge(table: pa.Table) -> pa.Table:
+        box = dict(
+            zip(("xmin", "ymin", "xmax", "ymax"), shapely.from_wkb(release.rows[0]["geometry"]).bounds, strict=True)
+        )
+        boxes = [found or box for found in table.column("bbox").to_pylist()]
+        return table.set_column(table.column_names.index("bbox"), "bbox", pa.array(boxes, table["bbox"].type))
+
+    assert rules_of(release, on_data(forge)(release.evidence())) >= {"shape-boxes", "leak-bytes"}
+
+
+def test_boxes_are_a_column_like_others_in_a_dataset_without_features() -> None:
+    release = shapes_release()
+    forged = on_data(lambda table: with_boxes(table, "geometry"))(release.evidence())
+    assert rules_of(release, forged) == {"columns-allowed"}
 
 
 def written(table: pa.Table, **options: Any) -> bytes:

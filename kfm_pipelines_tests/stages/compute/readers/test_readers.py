@@ -13,7 +13,8 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.parquet.parquet import write_parquet
 from kfm_pipelines.stages.compute.readers import read_object
-from kfm_pipelines.stages.compute.table import SourceObject, compute
+from kfm_pipelines.stages.compute.result import SourceObject
+from kfm_pipelines.stages.compute.table import compute
 from kfm_pipelines_tests.fixtures.real_files import DATA, needs_data
 from kfm_pipelines_tests.fixtures.tables import DATASET, rows, stored
 
@@ -63,8 +64,8 @@ def as_json_lines(table: pa.Table) -> bytes:
 @pytest.mark.parametrize(("dataset", "write"), [(CSV, as_csv), (NDJSON, as_json_lines)])
 def test_the_same_rows_in_another_format_are_the_same_bytes(dataset: Dataset, write: Any) -> None:
     table = rows(5, discharge_cfs=[1.5, None, 0.0, -3.25, 1e6])
-    text = compute(dataset, [SourceObject("it", write(table))])
-    assert write_parquet(text) == write_parquet(compute(DATASET, [SourceObject("it", stored(table).data)]))
+    text = compute(dataset, [SourceObject("it", write(table))]).table
+    assert write_parquet(text) == write_parquet(compute(DATASET, [SourceObject("it", stored(table).data)]).table)
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,16 @@ import pytest
 
 from kfm_pipelines.declarations import TransformName
 from kfm_pipelines.errors import TransformFailed
-from kfm_pipelines.operations.canary.candidate import load_candidates
+from kfm_pipelines.operations.canary.candidate import candidate_paths, load_candidate_file
 from kfm_pipelines.settings import shipped_path
-from kfm_pipelines.stages.compute.transforms import TRANSFORMS, source_digest
-from kfm_pipelines_tests.fixtures.events.notices import declared
+from kfm_pipelines.stages.compute.transforms import JOINS, TRANSFORMS, source_digest
 from kfm_pipelines_tests.fixtures.tables import DATASET, STREAMFLOW, computed, rows
 
-[CANDIDATE] = load_candidates(shipped_path("resources"), declared())
+[CANDIDATE] = [load_candidate_file(path, STREAMFLOW) for path in candidate_paths(shipped_path("resources"))]
 
 
 def test_every_name_has_a_transform_and_every_transform_a_name() -> None:
-    assert set(TRANSFORMS) == set(get_args(TransformName))
+    assert {*TRANSFORMS, *JOINS} == set(get_args(TransformName))
 
 
 def test_a_dataset_without_a_transform_has_no_digest_of_one() -> None:

@@ -1,0 +1,1 @@
+"""Features: their reference system, faults, validity, area and order."""
