@@ -47,7 +47,8 @@ Sentence = Annotated[str, StringConstraints(min_length=3, strip_whitespace=True)
 
 
 class Columns(DeclarationModel):
-    """Every column that does not hold a place must be in one of the two lists."""
+    """Where a policy masks, every column that does not hold a place must be in one of the two lists. An open policy may
+    withhold columns as well: no dataset under it may declare them, so they are never read."""
 
     keep: list[ColumnName] = Field(default_factory=list)
     withhold: list[ColumnName] = Field(default_factory=list)
@@ -91,7 +92,7 @@ class Policy(DeclarationModel):
     @model_validator(mode="after")
     def _check_required_fields(self) -> Self:
         if not self.masks:
-            return self
+            return self._check_open_columns()
         if self.key_id is None:
             raise ValueError("key_id: a policy that masks needs one")
         if self.raster_rule is not None:
@@ -108,6 +109,11 @@ class Policy(DeclarationModel):
         for rule in (rule for rules in self.classes.values() for rule in rules.rules.values()):
             if isinstance(rule, Group) and not set(rule.by) <= set(self.columns.keep):
                 raise ValueError("classes: a group may only use columns that are kept")
+        return self
+
+    def _check_open_columns(self) -> Self:
+        if self.is_open and self.columns.keep:
+            raise ValueError("columns: an open policy keeps every column that it does not withhold")
         return self
 
     def _check_raster_fields(self) -> Self:
@@ -194,7 +200,11 @@ def mismatches(policy: Policy, dataset: Dataset) -> list[str]:
     if policy.is_decided and dataset.sovereignty is not None and not policy.labels:
         return ["the data is a nation's, so the policy needs labels"]
     if not policy.masks:
-        return []
+        return [
+            f"{column.name!r} is withheld, so it must not be declared"
+            for column in dataset.table.columns
+            if {column.name, (column.source or "").lower()} & set(policy.columns.withhold)
+        ]
     if dataset.key.split_by is not None:
         return ["key.split_by would put the places of rows into the names of keys, which nothing masks"]
     if (policy.raster_rule is not None) != (dataset.raster is not None):

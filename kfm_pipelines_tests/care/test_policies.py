@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from kfm_pipelines.care.masks import mask_table
 from kfm_pipelines.care.policies import Policy, load_policy, mismatches, refuse_if_mismatched, refuse_unless_current
+from kfm_pipelines.declarations import Column
 from kfm_pipelines.declarations.dataset import load_datasets
 from kfm_pipelines.declarations.splits import SplitBy
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
@@ -290,3 +291,20 @@ def test_a_rule_that_no_processor_runs_is_refused() -> None:
 def test_digests_are_those_from_before_there_were_footprints() -> None:
     digest = load_policy(shipped_path("resources"), "heritage-sites").digest
     assert digest == "1727e64f0fa93490c94d8aff7ce70f13461db89785dc75618cd149ecc4b69cf8"
+
+
+@pytest.mark.parametrize("owner", [{"name": "owner_name"}, {"name": "keeper", "source": "OWNER_NAME"}])
+def test_an_open_policy_may_withhold_columns(owner: dict[str, str]) -> None:
+    policy = load_policy(shipped_path("resources"), "parcels")
+    parcels = load_datasets(shipped_path("resources"))["land/parcels"]
+    refuse_if_mismatched(policy, parcels)
+    columns = [*parcels.table.columns, Column(type="string", nullable=True, description="Who owns it", **owner)]
+    with_owner = parcels.model_copy(update={"table": parcels.table.model_copy(update={"columns": columns})})
+    with pytest.raises(PolicyRefused, match=f"'{owner['name']}' is withheld, so it must not be declared$"):
+        refuse_if_mismatched(policy, with_owner)
+
+
+def test_an_open_policy_lists_no_columns_to_keep(resources: Path) -> None:
+    write(resources, {"columns": {"keep": ["period"]}})
+    with pytest.raises(DeclarationInvalid, match="an open policy keeps every column that it does not withhold"):
+        load_policy(resources, "not-sensitive")

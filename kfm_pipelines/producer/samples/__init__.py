@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from kfm_pipelines.producer.samples.heritage import heritage_object
 from kfm_pipelines.producer.samples.landsat import landsat_days, landsat_message, landsat_object, landsat_scene
 from kfm_pipelines.producer.samples.mrms import mrms_object
+from kfm_pipelines.producer.samples.nexrad import nexrad_object
 from kfm_pipelines.producer.samples.sample import Sample, hours, months, tuesdays, years
 from kfm_pipelines.producer.samples.sentinel2 import (
     sentinel2_days,
@@ -22,6 +23,7 @@ SAMPLES: Mapping[str, Sample] = {
     "heritage/sites": Sample(heritage_object, months),
     "land/parcels": Sample(parcels_object, months),
     "noaa/mrms-reflectivity": Sample(mrms_object, hours),
+    "noaa/nexrad-level3": Sample(nexrad_object, hours),
     "usda/soils": Sample(soils_object, years),
     "usgs/landsat-ndvi": Sample(landsat_object, landsat_days, landsat_scene, landsat_message),
     "usgs/streamflow": Sample(streamflow_object, hours),
