@@ -1,14 +1,16 @@
 """`kfm catalog` writes documents about many keys, `kfm lineage` shows where published data came from."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
 
 from kfm_pipelines.catalog.collections.geoparquet_snapshot import take_snapshot
 from kfm_pipelines.catalog.lineage.graph import KeyLineage, query_graph, read_key_lineage, write_graph
-from kfm_pipelines.console.options import StorableText
-from kfm_pipelines.console.output import console, json_option, respond
+from kfm_pipelines.catalog.published_map import draw_published_map
+from kfm_pipelines.console.options import StorableText, default_option
+from kfm_pipelines.console.output import console, format_count, json_option, respond
 from kfm_pipelines.console.session import open_services
 from kfm_pipelines.errors import KfmError, QueryRefused
 from kfm_pipelines.events import CanonicalKey
@@ -30,6 +32,18 @@ def snapshot(dataset: str | None, anyway: bool, as_json: bool) -> None:
         taken = [take_snapshot(services, one, anyway=anyway) for one in chosen]
     document = {"snapshots": [asdict(one) for one in taken]}
     respond(document, lambda: console.print("\n".join(map(str, taken))), as_json=as_json)
+
+
+@catalog.command("map")
+@default_option("--out", default="map.png", type=click.Path(dir_okay=False, path_type=Path), help="The PNG to write.")
+@json_option
+def map_(out: Path, as_json: bool) -> None:
+    """Draw the newest Item of every dataset, a panel each, from what is published alone."""
+    with open_services() as services:
+        picture, keys = draw_published_map(services)
+    out.write_bytes(picture)
+    document = {"picture": str(out), "keys": keys}
+    respond(document, lambda: console.print(f"{out} shows {format_count(len(keys), 'key')}"), as_json=as_json)
 
 
 @click.group()

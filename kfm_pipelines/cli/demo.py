@@ -1,5 +1,4 @@
-"""`kfm demo`: publishes streamflow, drought and heritage samples on the real stack, each event sent twice, and what is
-derived from them, of which no event is sent."""
+"""`kfm demo`: publishes samples of every dataset on the real stack, each event sent twice, and draws them on a map."""
 
 import os
 import time
@@ -12,6 +11,7 @@ from typing import Any
 import click
 
 from kfm_pipelines.care.review.tables import pending_reviews
+from kfm_pipelines.catalog.published_map import draw_published_map
 from kfm_pipelines.console.options import default_option
 from kfm_pipelines.console.output import console, format_count, json_option, progress, respond, stderr_console
 from kfm_pipelines.console.session import open_services
@@ -26,14 +26,17 @@ from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.operations.status.tables import keys_in_progress, queue_totals, revisions_of
 from kfm_pipelines.producer.cli import SampleRequest, emit_samples
 from kfm_pipelines.producer.routes import sender_for_route
+from kfm_pipelines.producer.samples import SAMPLES
 from kfm_pipelines.services import Services
 
 DATASET = "usgs/streamflow"
 START = datetime(2025, 12, 4, tzinfo=UTC)
+TABLES = (DATASET, "drought/tribal-areas", "heritage/sites")
 # A FIFO queue delivers one of two equal messages; S3's own notification is the second.
 OTHER_SAMPLES = (
     SampleRequest("drought/tribal-areas", datetime(2025, 12, 2, tzinfo=UTC), 1, copies=1, route="fifo"),
-    SampleRequest("heritage/sites", datetime(2026, 5, 1, tzinfo=UTC), 1, copies=1, route="s3"),
+    SampleRequest("heritage/sites", datetime(2026, 5, 1, tzinfo=UTC), 1, copies=1),
+    *(SampleRequest(dataset, START, 1, copies=1) for dataset in sorted(SAMPLES) if dataset not in TABLES),
 )
 
 
@@ -51,7 +54,7 @@ def demo(windows: int, timeout: int, as_json: bool) -> None:
         already = revisions_of(services.database, keys)
         with progress("keys done", len(keys), quiet=as_json) as show:
             _wait(services, keys, before["received"] + 2 * len(sent), time.monotonic() + timeout, show)
-        summary = _summarise(services, keys, already, before)
+        summary = {**_summarise(services, keys, already, before), "map": _draw_map(services)}
         emit_gauges(services, at_once=True)  # so that kfm status is up to date
     done = summary["published_keys"] + len(summary["awaiting_review"])
     respond(summary, lambda: _display_summary(summary), as_json=as_json, ok=done >= len(keys))
@@ -80,6 +83,13 @@ def _derived_keys(services: Services, keys: list[str]) -> list[str]:
         if key.source == services.datasets[name].key.source
     }
     return list(found)
+
+
+def _draw_map(services: Services) -> str:
+    picture, _ = draw_published_map(services)
+    path = services.settings.home / "map.png"
+    path.write_bytes(picture)
+    return str(path)
 
 
 def _queue_totals(services: Services) -> Counter[str]:
@@ -143,6 +153,7 @@ def _display_summary(summary: dict[str, Any]) -> None:
         console.print(f"1 key awaits review because its places are sensitive: kfm review show {key}")
     console.print(f"Parquet      {_relative_path(summary['parquet'])}")
     console.print(f"Catalog      {_relative_path(summary['catalog'])}")
+    console.print(f"Map          {_relative_path('file://' + summary['map'])}")
     console.print("Next         .venv/bin/kfm up (Dagster UI), .venv/bin/kfm status")
 
 

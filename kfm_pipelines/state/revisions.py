@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from kfm_pipelines.declarations.identity import BBox, box_from
 from kfm_pipelines.errors import IntegrityBroken
-from kfm_pipelines.state.database import Connection, Database, insert_rows
+from kfm_pipelines.state.database import Connection, Database, insert_rows, pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +168,16 @@ def published_keys(connection: Connection, dataset: str, page: str | None = None
     """
     rows = connection.execute(query, {"dataset": dataset, "page": page})
     return [PublishedKey.from_values(row) for row in rows]
+
+
+def newest_keys(database: Database) -> dict[str, str]:
+    """Returns the published key with the newest window of each dataset."""
+    query = """
+        SELECT DISTINCT ON (dataset) dataset, key FROM kfm.keys k
+        WHERE EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key)
+        ORDER BY dataset, window_end DESC, key
+    """
+    return pairs(database.fetch(query))
 
 
 def newest_revisions(database: Database, dataset: str, *, days: int) -> list[Revision]:
