@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+from kfm_pipelines.producer.samples import SAMPLES
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.telemetry.metrics.names import METRICS
 from kfm_pipelines.telemetry.records import schema_violation
@@ -41,12 +43,13 @@ def environment(home: Path) -> dict[str, str]:
 @pytest.mark.slow
 def test_the_demo_publishes_a_day_and_up_serves_it_until_a_signal(home: Path, environment: dict[str, str]) -> None:
     first = fresh_kfm(environment, "demo", "--json", "--timeout", "500", seconds=600).json
-    assert (first["published_now"], first["published_keys"], first["duplicates_ignored"]) == (26, 26, 26)
+    assert (first["published_now"], first["published_keys"], first["duplicates_ignored"]) == (32, 32, 32)
     assert first["awaiting_review"] == ["heritage-sites:kansas_statewide:5:2026-05:v1-0-0"]
     assert len(list((home / "data/processed/usgs-streamflow").glob("*.parquet"))) == 24
     assert [path.stem for path in (home / "data/processed/atlas-drought-streamflow").glob("*.parquet")] == [
         "atlas-drought-streamflow:kansas_statewide:5:2025-W49:v1-0-0"
     ]
+    _assert_every_dataset_is_on_the_map(home, first["map"])
     assert eventually(lambda: not mentioning(home))
 
     with _up_with_ignored_signals(environment) as (up, places):
@@ -55,11 +58,19 @@ def test_the_demo_publishes_a_day_and_up_serves_it_until_a_signal(home: Path, en
         second = kfm(environment, "demo", "--timeout", "500", seconds=600)  # uses the stack and Dagster of `kfm up`
         assert second.code == 0
         assert "nothing new to publish" in second.out
-        assert "26 duplicates ignored" in second.out
+        assert "36 duplicates ignored" in second.out  # objects of providers have no versions, so they are all known
         assert "queue_depth_messages{" in scraped(places["metrics"])  # from a process of Dagster
         up.send_signal(signal.SIGTERM)
         assert up.wait(60) == 0
     assert eventually(lambda: not mentioning(home))
+
+
+def _assert_every_dataset_is_on_the_map(home: Path, picture: str) -> None:
+    published = {path.parent.parent.name for path in (home / "data/catalog").glob("*/items/*.json")}
+    expected = {name.replace("/", "-") for name in SAMPLES} | {"atlas-drought-streamflow"}
+    assert published == expected - {"heritage-sites"}
+    with Image.open(picture) as opened:
+        assert opened.size[0] > 1000
 
 
 @contextmanager
@@ -93,6 +104,4 @@ def _assert_telemetry_is_complete(home: Path, environment: dict[str, str]) -> No
     assert hour["messages"]["per_minute"] > 0
     assert {"p50", "p95", "p99"} <= hour["latency_seconds"]["end_to_end"].keys()
     assert hour["burn_rate"]
-    assert hour["watermark_lag_seconds"].keys() == {
-        "atlas/drought-streamflow", "usgs/streamflow", "drought/tribal-areas", "heritage/sites",
-    }  # fmt: skip
+    assert hour["watermark_lag_seconds"].keys() == {*SAMPLES, "atlas/drought-streamflow"}
