@@ -14,7 +14,7 @@ from bench.daemon.demo import demo_from_first_event_to_last_key
 from bench.daemon.idle import event_to_item_when_idle
 from bench.daemon.keys_per_minute import keys_per_minute_batched
 from bench.daemon.recovery import recovery_after_a_kill
-from bench.drain_rate import drain_against_bare_loop, drain_at_a_million_rows
+from bench.drain_rate import drain_against_bare_loop
 from bench.gates import gates_share, gates_share_of_masked, gates_share_with_suite
 from bench.growth import one_worker_over_many_keys
 from bench.latency import s3_with_latency
@@ -32,7 +32,6 @@ BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     requests_and_messages,
     syncs,
     drain_against_bare_loop,
-    drain_at_a_million_rows,
     keys_per_minute_batched,
     masking_against_bare_cells,
     masking_memory,
