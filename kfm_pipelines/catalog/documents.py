@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from kfm_pipelines.errors import IntegrityBroken
-from kfm_pipelines.events.release import read_release_uri
+from kfm_pipelines.events.notice import read_release_uri
 from kfm_pipelines.settings import shipped_path
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from kfm_pipelines.declarations.dataset import pipeline_of
 from kfm_pipelines.errors import ContractBroken
 from kfm_pipelines.text import quote_value
 
@@ -17,6 +18,7 @@ Change = Literal["created", "deleted", "purged"]
 Scheme = Literal["s3", "kfm"]
 
 MAX_KEY_BYTES = 1024  # S3's own limit
+RELEASE_SCHEME = "kfm://"
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -113,3 +115,16 @@ def _split_uri(field: str, uri: str) -> tuple[str, str]:
     if "?" in key or "#" in key:
         raise ContractBroken(f"{field} {quote_value(uri)} must have no query and no fragment")
     return bucket, key
+
+
+def release_uri(dataset: str, key: str) -> str:
+    """Returns the address of a key, whichever revision of it is published."""
+    return f"{RELEASE_SCHEME}{pipeline_of(dataset)}/{key}"
+
+
+def read_release_uri(uri: str) -> tuple[str, str] | None:
+    """Returns pipeline and key of an upstream's address; None for an object's."""
+    if not uri.startswith(RELEASE_SCHEME):
+        return None
+    pipeline, _, key = uri.removeprefix(RELEASE_SCHEME).partition("/")
+    return pipeline, key

@@ -10,7 +10,6 @@ from kfm_pipelines.events.fold import IngestEvent, key_of
 from kfm_pipelines.events.identity import release_identity
 
 RELEASE_SHAPE = "kfm-release"
-_SCHEME = "kfm://"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +70,3 @@ def release_body(release: UpstreamRelease) -> str:
         "size": release.bytes,
     }
     return json.dumps(document, sort_keys=True)
-
-
-def release_uri(dataset: str, key: str) -> str:
-    """Returns the address of a key, whichever revision of it is published."""
-    return f"{_SCHEME}{pipeline_of(dataset)}/{key}"
-
-
-def read_release_uri(uri: str) -> tuple[str, str] | None:
-    """Returns pipeline and key of an upstream's address; None for an object's."""
-    if not uri.startswith(_SCHEME):
-        return None
-    pipeline, _, key = uri.removeprefix(_SCHEME).partition("/")
-    return pipeline, key

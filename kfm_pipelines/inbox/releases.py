@@ -12,7 +12,8 @@ from kfm_pipelines.catalog.collections.tables import Mark, changes_of_collection
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.events import IngestEvent
-from kfm_pipelines.events.release import release_body, release_event, release_uri
+from kfm_pipelines.events.notice import release_uri
+from kfm_pipelines.events.release import release_body, release_event
 from kfm_pipelines.inbox.record import record
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.database import IDLE_IN_TRANSACTION_SECONDS

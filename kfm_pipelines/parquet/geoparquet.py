@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import rfc8785
 
 from kfm_pipelines.declarations import Table
+from kfm_pipelines.declarations.vectors import COVERING
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.parquet.boxes import covering_metadata
 
@@ -101,7 +102,8 @@ def _geo_metadata(table: "pa.Table", declared: Table) -> dict[str, Any] | None:
     if not columns:
         return None
     primary = declared.geometry_column if declared.geometry_column in columns else next(iter(columns))
-    columns[primary] = {**columns[primary], **covering_metadata(table.schema)}
+    if COVERING in table.column_names:
+        columns[primary] = {**columns[primary], **covering_metadata(table.schema)}
     return {"version": VERSION, "primary_column": primary, "columns": columns}
 
 

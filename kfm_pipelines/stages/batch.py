@@ -17,13 +17,12 @@ from kfm_pipelines.gates import TABLE_GATES
 from kfm_pipelines.parquet.parquet import write_published
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages import reproduce
-from kfm_pipelines.stages.attachments import write_attachments
-from kfm_pipelines.stages.computation import Computation
+from kfm_pipelines.stages.compute_stage import ComputeStage
 from kfm_pipelines.stages.mask import mask_computed, masking_audit_entry
 from kfm_pipelines.stages.previews import BatchPreviews, CarePreview
-from kfm_pipelines.stages.publication import Publication
 from kfm_pipelines.stages.publish import release
-from kfm_pipelines.stages.publish.first_schema import first_schema_detail
+from kfm_pipelines.stages.publish.promote import first_schema_detail
+from kfm_pipelines.stages.publish_stage import PublishStage
 from kfm_pipelines.stages.run_keys import RunKeys
 from kfm_pipelines.stages.trigger import EVENT_TRIGGER, RunTrigger
 from kfm_pipelines.stages.validate.release_gates import judge_release
@@ -33,6 +32,7 @@ from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.revisions import neighbour_rows
 from kfm_pipelines.state.transactions import StageResult
 from kfm_pipelines.state.wal import Step, Transition
+from kfm_pipelines.stores.work import write_attachments
 
 
 class Batch:
@@ -45,12 +45,12 @@ class Batch:
         self.held_claims = self._run.held_claims
         self.notes = self._run.notes
         self.previews = BatchPreviews(services, dataset, self._run.configs)
-        self._publication = Publication(self._run, self.previews)
-        self.awaiting_review = self._publication.awaiting_review
+        self._publish_stage = PublishStage(self._run, self.previews)
+        self.awaiting_review = self._publish_stage.awaiting_review
 
     def compute(self, keys: Sequence[str]) -> None:
         """Claims each key, finishes or undoes what a predecessor left, and computes a table from its objects."""
-        Computation(self._run).compute(keys)
+        ComputeStage(self._run).compute(keys)
 
     def mask(self, keys: Iterable[str]) -> None:
         """Applies the dataset's policy; from here on the bytes are those that will be published."""
@@ -140,7 +140,7 @@ class Batch:
 
     def publish(self, keys: Iterable[str]) -> dict[str, Mapping[str, Any]]:
         """Publishes what is staged and green; releases that need a review wait for it."""
-        return self._publication.publish(keys)
+        return self._publish_stage.publish(keys)
 
     def care_previews(self, keys: Iterable[str]) -> dict[str, CarePreview]:
         with self._run.stage_scope():

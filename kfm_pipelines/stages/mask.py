@@ -16,13 +16,13 @@ from kfm_pipelines.errors import PolicyRefused
 from kfm_pipelines.gates import Finding
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.attachments import read_attachments
 from kfm_pipelines.stages.config.key_config import KeyConfig
 from kfm_pipelines.stages.raster_mask import mask_pixels
 from kfm_pipelines.stages.validate.table_gates import judge_before_masking
 from kfm_pipelines.state.audit import Action, AuditEntry
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.stores import Layout
+from kfm_pipelines.stores.work import read_attachments
 
 if TYPE_CHECKING:
     import pyarrow as pa

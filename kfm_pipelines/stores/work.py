@@ -3,13 +3,17 @@ request and no sync, and end with the process however it ends. What somebody els
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from tempfile import TemporaryFile
 from threading import Lock
 from typing import IO, TYPE_CHECKING
 
+from kfm_pipelines.data_files import TABLE_ALONE, Attachments, DataFile
+from kfm_pipelines.declarations.identity import box_from
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.stores.layout import Failures, Layout, Store, Swap, raise_failure, work_folder
 
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 # Larger files are in one temporary file without a name, below TMPDIR.
 IN_MEMORY_BYTES = 1 << 18
 Place = tuple[int, int]  # offset and length in the temporary file
+INDEX = "attachments.json"
+Locate = Callable[[str], str]  # from the name of a file to its path
 
 
 class WorkStore(Store):
@@ -172,3 +178,26 @@ class WorkStore(Store):
                 self._tables.pop(path, None)
             if self._spill is not None and not any(isinstance(one, tuple) for one in self._files.values()):
                 self._spill.truncate(0)
+
+
+def write_attachments(store: WorkStore, locate: Locate, attachments: Attachments) -> None:
+    """Hands what a release has beside its table to the next stage; nothing for one that is a table alone."""
+    if attachments == TABLE_ALONE:
+        return
+    for one in attachments.files:
+        store.write(locate(one.file_name), one.data)
+    described = [{name: value for name, value in asdict(one).items() if name != "data"} for one in attachments.files]
+    index = {"files": described, "properties": attachments.properties, "remote": attachments.remote}
+    store.write(locate(INDEX), json.dumps(index).encode())
+
+
+def read_attachments(store: WorkStore, locate: Locate) -> Attachments:
+    index = store.read_local(locate(INDEX))
+    if index is None:
+        return Attachments()
+    document = json.loads(index)
+    files = []
+    for one in document["files"]:
+        known = {**one, "roles": tuple(one["roles"]), "bbox": box_from(one["bbox"])}
+        files.append(DataFile(**known, data=store.read_work(locate(f"{one['name']}{one['suffix']}"))))
+    return Attachments(tuple(files), document["properties"], document["remote"])

@@ -298,7 +298,8 @@ def test_an_open_policy_may_withhold_columns(owner: dict[str, str]) -> None:
     policy = load_policy(shipped_path("resources"), "parcels")
     parcels = load_datasets(shipped_path("resources"))["land/parcels"]
     refuse_if_mismatched(policy, parcels)
-    columns = [*parcels.table.columns, Column(type="string", nullable=True, description="Who owns it", **owner)]
+    column = Column.model_validate({"type": "string", "nullable": True, "description": "Who owns it", **owner})
+    columns = [*parcels.table.columns, column]
     with_owner = parcels.model_copy(update={"table": parcels.table.model_copy(update={"columns": columns})})
     with pytest.raises(PolicyRefused, match=f"'{owner['name']}' is withheld, so it must not be declared$"):
         refuse_if_mismatched(policy, with_owner)

@@ -62,16 +62,16 @@ def test_a_raster_lies_where_it_is_in_the_colours_that_are_declared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("box", "shown"),
+    ("box", "frame"),
     [
         ((-100.0, 37.5, -95.0, 39.5), KANSAS),  # most of the area: all of it
         ((-97.0, 38.0, -96.9, 38.1), (-97.05, 37.95, -96.85, 38.15)),  # a part: twice its size
     ],
 )
-def test_small_layers_are_shown_from_nearby(box: tuple[float, ...], shown: tuple[float, ...]) -> None:
+def test_small_layers_are_drawn_from_nearby(box: tuple[float, ...], frame: tuple[float, ...]) -> None:
     west, south, east, north = _frame(box, KANSAS)
-    assert (west <= shown[0], south <= shown[1], east >= shown[2], north >= shown[3]) == (True, True, True, True)
-    assert (east - west) < 1.7 * (shown[2] - shown[0]) + 0.2
+    assert (west <= frame[0], south <= frame[1], east >= frame[2], north >= frame[3]) == (True, True, True, True)
+    assert (east - west) < 1.7 * (frame[2] - frame[0]) + 0.2
 
 
 def test_the_command_draws_the_newest_key_of_each_dataset(site: Site, tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import permutations
 
 from kfm_pipelines.events import newest_per_object, superseded_identities
-from kfm_pipelines.events.release import UpstreamRelease, read_release_uri, release_event, release_uri
+from kfm_pipelines.events.notice import read_release_uri, release_uri
+from kfm_pipelines.events.release import UpstreamRelease, release_event
 from kfm_pipelines_tests.fixtures.events.notices import declared
 
 ATLAS = declared()["atlas/drought-streamflow"]

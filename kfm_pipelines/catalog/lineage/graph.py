@@ -14,7 +14,7 @@ from kfm_pipelines.catalog.prov.graph import compress_lines, load_quads, quads, 
 from kfm_pipelines.catalog.trust.signer import write_with_sidecar
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ObjectMissing
-from kfm_pipelines.events.release import release_uri
+from kfm_pipelines.events.notice import release_uri
 from kfm_pipelines.services import Services
 from kfm_pipelines.state.revisions import published_keys
 from kfm_pipelines.stores import Layout

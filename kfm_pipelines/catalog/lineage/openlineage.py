@@ -14,12 +14,11 @@ from kfm_pipelines.care.governance import policy_of
 from kfm_pipelines.care.published_table import published_table
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.events.release import read_release_uri
+from kfm_pipelines.events.notice import read_release_uri
 from kfm_pipelines.services import Services
-from kfm_pipelines.state.inputs import fetched_inputs
 from kfm_pipelines.state.revisions import ReleaseDescription
 from kfm_pipelines.state.verdicts import passed_gates
-from kfm_pipelines.state.wal import Entry, Outcome, Step, entries_of_run
+from kfm_pipelines.state.wal import Entry, Outcome, Step, entries_of_run, fetched_inputs
 from kfm_pipelines.stores import Layout
 
 State = Literal["START", "COMPLETE", "FAIL", "ABORT"]

@@ -16,7 +16,7 @@ from kfm_pipelines.catalog.facts import CareFacts, InputFacts, ReleaseFacts
 from kfm_pipelines.catalog.stac.item import PARQUET
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.identity import Provider
-from kfm_pipelines.events.release import read_release_uri
+from kfm_pipelines.events.notice import read_release_uri
 
 PREFIXES = {
     "prov": "http://www.w3.org/ns/prov#",

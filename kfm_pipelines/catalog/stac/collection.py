@@ -21,7 +21,7 @@ from kfm_pipelines.catalog.stac.item import (
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset, pipeline_of
 from kfm_pipelines.declarations.identity import BBox, union
-from kfm_pipelines.events.release import release_uri
+from kfm_pipelines.events.notice import release_uri
 
 if TYPE_CHECKING:
     import pystac

@@ -15,10 +15,16 @@ from kfm_pipelines.energy.emit import metered_span
 from kfm_pipelines.errors import AttemptsExhausted, IntegrityBroken, KeyOutdated, PolicyRefused
 from kfm_pipelines.events import CanonicalKey, IngestEvent, newest_per_object
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.compute.members import FetchedObjects, is_folder_unchanged, is_unchanged
+from kfm_pipelines.stages.compute.members import (
+    FetchedObjects,
+    ObjectVersion,
+    SharedObjects,
+    is_folder_unchanged,
+    is_unchanged,
+    version_of,
+)
 from kfm_pipelines.stages.compute.result import Computed, SourceObject
 from kfm_pipelines.stages.compute.scene import OUTSIDE
-from kfm_pipelines.stages.compute.shared_objects import ObjectVersion, SharedObjects, version_of
 from kfm_pipelines.stages.compute.table import inputs_hash
 from kfm_pipelines.state import transactions, wal
 from kfm_pipelines.state.keys import Claim

@@ -11,7 +11,7 @@ from kfm_pipelines.declarations.dataset import Dataset, pipeline_of
 from kfm_pipelines.declarations.inputs import Limits
 from kfm_pipelines.declarations.upstreams import Upstream
 from kfm_pipelines.errors import InputUnreadable
-from kfm_pipelines.events.release import read_release_uri
+from kfm_pipelines.events.notice import read_release_uri
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.stages.compute.result import SourceObject
 from kfm_pipelines.stages.compute.transforms import apply_join

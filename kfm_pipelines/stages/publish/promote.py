@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,8 +24,11 @@ from kfm_pipelines.catalog.stac.item import RECORDS, history_document, revision_
 from kfm_pipelines.catalog.trust.signer import SIDECAR, open_sealed, seal_for, write_sealed
 from kfm_pipelines.catalog.trust.trust_root import load_trust_root
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.errors import IntegrityBroken, ObjectMissing, SignatureRefused
+from kfm_pipelines.errors import GateRefused, IntegrityBroken, ObjectMissing, SignatureRefused
+from kfm_pipelines.gates.schema import diff_schemas
+from kfm_pipelines.gates.schema_approval import Schema, fix_first_schema
 from kfm_pipelines.services import Services
+from kfm_pipelines.stages.config.key_config import KeyConfig
 from kfm_pipelines.stages.publish.stage import Release, StagedFiles
 from kfm_pipelines.stages.publish.tables import Publication
 from kfm_pipelines.state import wal
@@ -37,6 +40,7 @@ from kfm_pipelines.stores.layout import PROVENANCE_GRAPH, STAGED_DATA, STAGED_IT
 
 log = logging.getLogger(__name__)
 KeyFailures = dict[str, Exception]  # by key
+FIRST_SCHEMA = "first_schema"
 
 
 def read_staged(store: WorkStore, layout: Layout, release: Release, txn: int) -> StagedFiles:
@@ -233,3 +237,29 @@ def _revisions(store: Store, layout: Layout, key: str) -> list[int]:
     """Returns the revisions with a document in the store, so that withdrawn and lost ones are not linked."""
     names = [path.rsplit("/", 1)[-1] for path in store.paths(layout.revisions(key))]
     return sorted(int(found[1]) for name in names if (found := re.fullmatch(r"([0-9]+)\.json", name)))
+
+
+def first_schema_detail(config: KeyConfig) -> Mapping[str, Any]:
+    """Returns what the log keeps of a key that is judged before its dataset has a fixed schema, so that it does not
+    matter which declaration is in force when an interrupted publication is completed."""
+    first = config.first_schema
+    return {} if first is None else {FIRST_SCHEMA: asdict(first)}
+
+
+def fix_schema(publication: Publication, releases: Sequence[IntendedRelease]) -> KeyFailures:
+    """Records the schema if these releases are the first of their dataset. Refuses those with another schema than the
+    first, which nobody has compared, unless readers see them already."""
+    failures: KeyFailures = {}
+    fixed: Schema | None = None
+    for one in releases:
+        judged = one.facts.details.get(Step.VALIDATE, {}).get(FIRST_SCHEMA)
+        if judged is None:
+            continue
+        own = Schema(**judged)
+        fixed = fixed or fix_first_schema(publication.connection, own) or own
+        changes = diff_schemas(fixed.columns, own.columns)
+        if changes and one.staged is not None:
+            failures[one.key] = GateRefused(
+                f"{one.key}: another schema was published first, and needs approval to change: {'; '.join(changes)}"
+            )
+    return failures

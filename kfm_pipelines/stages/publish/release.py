@@ -28,15 +28,15 @@ from kfm_pipelines.errors import (
     ServiceUnavailable,
     SignatureRefused,
 )
-from kfm_pipelines.events.release import read_release_uri
+from kfm_pipelines.events.notice import read_release_uri
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.publish.first_schema import fix_schema
 from kfm_pipelines.stages.publish.promote import (
     IntendedRelease,
     KeyFailures,
     build_history,
     create_objects,
+    fix_schema,
     read_staged,
     replace_data,
     swap_items,
@@ -46,12 +46,11 @@ from kfm_pipelines.stages.publish.stage import Attester, Candidate, Release, car
 from kfm_pipelines.stages.publish.tables import CommittedRelease, Publication, lock_keys, open_publication
 from kfm_pipelines.stages.validate.report import remove_replaced
 from kfm_pipelines.state import kill_switch, transactions, wal
-from kfm_pipelines.state.inputs import fetched_inputs
 from kfm_pipelines.state.keys import Claim, Claims
 from kfm_pipelines.state.revisions import Revision
 from kfm_pipelines.state.transactions import KeyFacts, load_facts
 from kfm_pipelines.state.verdicts import require_green
-from kfm_pipelines.state.wal import Entry, Step
+from kfm_pipelines.state.wal import Entry, Step, fetched_inputs
 from kfm_pipelines.stores import Layout
 
 log = logging.getLogger(__name__)

@@ -30,10 +30,10 @@ from kfm_pipelines.declarations.identity import BBox, box_from, union
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.parquet.geoparquet import box_of
 from kfm_pipelines.parquet.parquet import read_parquet
-from kfm_pipelines.stages.attachments import read_attachments
 from kfm_pipelines.state.revisions import ReleaseDescription
 from kfm_pipelines.stores import Layout, WorkStore
 from kfm_pipelines.stores.layout import STAGED_ITEM, public_key
+from kfm_pipelines.stores.work import read_attachments
 
 if TYPE_CHECKING:
     import pyarrow as pa

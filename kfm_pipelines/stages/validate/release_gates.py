@@ -25,10 +25,9 @@ from kfm_pipelines.stages.publish.stage import Release
 from kfm_pipelines.stages.raster_mask import reassemble
 from kfm_pipelines.stages.telemetry.spans import trace_gate
 from kfm_pipelines.stages.validate.table_gates import KeyVerdict, gate_record
-from kfm_pipelines.state.inputs import fetched_inputs
 from kfm_pipelines.state.keys import Claim
 from kfm_pipelines.state.transactions import KeyFacts
-from kfm_pipelines.state.wal import Step
+from kfm_pipelines.state.wal import Step, fetched_inputs
 from kfm_pipelines.stores import Layout
 
 

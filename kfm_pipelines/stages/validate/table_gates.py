@@ -19,7 +19,6 @@ from kfm_pipelines.gates.quality.table import PRIMARY_KEY_UNIQUE
 from kfm_pipelines.gates.verdict import error, judge
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
-from kfm_pipelines.stages.attachments import read_attachments
 from kfm_pipelines.stages.config.key_config import KeyConfig
 from kfm_pipelines.stages.telemetry.spans import trace_gate
 from kfm_pipelines.stages.validate.report import record_refusal
@@ -29,6 +28,7 @@ from kfm_pipelines.state.transactions import KeyFacts, load_facts
 from kfm_pipelines.state.verdicts import GateVerdict
 from kfm_pipelines.state.wal import Step
 from kfm_pipelines.stores import Layout
+from kfm_pipelines.stores.work import read_attachments
 from kfm_pipelines.telemetry.logs.lines import format_traceback
 
 if TYPE_CHECKING:

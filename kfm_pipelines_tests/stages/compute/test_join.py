@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from kfm_pipelines.errors import InputUnreadable
-from kfm_pipelines.events.release import release_uri
+from kfm_pipelines.events.notice import release_uri
 from kfm_pipelines.parquet.parquet import write_parquet
 from kfm_pipelines.stages.compute.join import join_upstreams
 from kfm_pipelines.stages.compute.result import SourceObject

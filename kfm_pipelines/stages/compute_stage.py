@@ -12,12 +12,12 @@ from kfm_pipelines.events import CanonicalKey, IngestEvent, member_of_key
 from kfm_pipelines.inbox.record import archive_events
 from kfm_pipelines.parquet.parquet import write_parquet
 from kfm_pipelines.stages import reproduce
-from kfm_pipelines.stages.attachments import write_attachments
 from kfm_pipelines.stages.compute import inputs
-from kfm_pipelines.stages.compute.members import fetch_announced
+from kfm_pipelines.stages.compute.members import KEPT_BYTES, fetch_announced
+from kfm_pipelines.stages.compute.process import process
+from kfm_pipelines.stages.compute.result import Computed
 from kfm_pipelines.stages.compute.same_rows import order_by_window, skip_same_rows
 from kfm_pipelines.stages.compute.scene import OUTSIDE
-from kfm_pipelines.stages.compute.shared_objects import KEPT_BYTES
 from kfm_pipelines.stages.compute.split import Splitter
 from kfm_pipelines.stages.config.changes import refuse_laxer_policy
 from kfm_pipelines.stages.config.key_config import KeyConfig
@@ -30,63 +30,80 @@ from kfm_pipelines.state.revisions import FetchCounts, count_fetches
 from kfm_pipelines.state.transactions import StageResult
 from kfm_pipelines.state.wal import Step, Transition
 from kfm_pipelines.stores.layout import clear_work
+from kfm_pipelines.stores.work import write_attachments
 
 
-class Computation:
+class ComputeStage:
     def __init__(self, run: RunKeys) -> None:
         self._run = run
+        self._splitter = Splitter()
+        self._fetches = FetchCounts()
+        self._left_out = Counter({OUTSIDE: 0})
 
     def compute(self, keys: Sequence[str]) -> None:
         """Claims each key, finishes or undoes what a predecessor left, and computes a table from its objects."""
-        fetches = FetchCounts()
-        results: list[StageResult] = []
-        skipped: dict[Claim, inputs.SkippedKey] = {}
-        left_out = Counter({OUTSIDE: 0})
-        self._run.store.recheck_shared()
-        with self._run.stage_scope():
-            self._run.telemetry.load_origins(keys)
-            self._run.telemetry.begin_traces(keys)
-            claims = order_by_window(self._claim_keys(self._run.allowed_keys(keys)))
-            known = {} if self._run.is_reproduction else self._begin(claims)
-            splitter = Splitter()
+        run, results, skipped = self._run, list[StageResult](), dict[Claim, inputs.SkippedKey]()
+        run.store.recheck_shared()
+        with run.stage_scope():
+            run.telemetry.load_origins(keys)
+            run.telemetry.begin_traces(keys)
+            claims = self._claim_keys(run.allowed_keys(keys))
+            if run.dataset.key.split_by is not None:
+                claims = order_by_window(claims)
+            known = {} if run.is_reproduction else self._begin(claims)
             with self._fetcher(known) as fetcher:
                 for claim in claims:
-                    if claim.key not in known and not self._run.is_reproduction:
-                        continue
-                    with self._run.failures.guard(claim, "compute"):
-                        with metered_span(self._run.services, "extract"):
-                            prepared = self._prepare_inputs(claim, known.get(claim.key), fetcher)
-                        fetches += prepared.fetches
-                        if isinstance(prepared, inputs.SkippedKey):
-                            skipped[claim] = prepared
-                            continue
-                        config = self._run.configs.for_key(claim.key)
-                        with metered_span(self._run.services, "transform"):
-                            member = member_of_key(config.dataset, claim.key)
-                            computed = splitter.process(config.dataset, prepared.objects, config.load_area, member)
-                        if splitter.has_read:
-                            left_out.update(computed.left_out)
-                        begun = known.get(claim.key)
-                        nothing = inputs.skip_if_outside(computed, begun) or skip_same_rows(
-                            self._run.services, config, claim, begun, prepared, computed.table
-                        )
-                        if nothing is not None:
-                            skipped[claim] = nothing
-                            continue
-                        path = self._run.layout.computed_table(claim.key, claim.epoch)
-                        self._run.store.write_table(path, computed.table, write_parquet)
-                        locate = partial(self._run.layout.computed_file, claim.key, claim.epoch)
-                        write_attachments(self._run.store, locate, computed.attachments)
-                        detail = {**prepared.as_detail(), **config.as_detail(claim.key)}
-                        if computed.left_out:
-                            detail["left_out"] = dict(computed.left_out)
-                        results.append(StageResult(Transition(claim, Step.COMPUTE, detail)))
-                fetches += FetchCounts(misses=-fetcher.reused)
-            self._run.advance("compute", results)
+                    if claim.key in known or run.is_reproduction:
+                        with run.failures.guard(claim, "compute"):
+                            computed = self._compute_key(claim, known.get(claim.key), fetcher)
+                            if isinstance(computed, inputs.SkippedKey):
+                                skipped[claim] = computed
+                            else:
+                                results.append(computed)
+                self._fetches += FetchCounts(misses=-fetcher.reused)
+            run.advance("compute", results)
             self._skip(skipped)
-        count_fetches(self._run.database, self._run.dataset.dataset, fetches)
-        self._run.outcomes.emit_fetches(fetches)
-        self._run.outcomes.emit_left_out(left_out)
+        count_fetches(run.database, run.dataset.dataset, self._fetches)
+        run.outcomes.emit_fetches(self._fetches)
+        run.outcomes.emit_left_out(self._left_out)
+
+    def _compute_key(
+        self, claim: Claim, known: inputs.KnownInputs | None, fetcher: inputs.Fetcher
+    ) -> StageResult | inputs.SkippedKey:
+        run = self._run
+        with metered_span(run.services, "extract"):
+            prepared = self._prepare_inputs(claim, known, fetcher)
+        self._fetches += prepared.fetches
+        if isinstance(prepared, inputs.SkippedKey):
+            return prepared
+        config = run.configs.for_key(claim.key)
+        with metered_span(run.services, "transform"):
+            computed = self._process(config, prepared, claim.key)
+        if nothing := inputs.skip_if_outside(computed, known):
+            return nothing
+        if config.dataset.key.split_by is not None and (
+            same := skip_same_rows(run.services, config, claim, known, prepared, computed.table)
+        ):
+            return same
+        run.store.write_table(run.layout.computed_table(claim.key, claim.epoch), computed.table, write_parquet)
+        locate = partial(run.layout.computed_file, claim.key, claim.epoch)
+        write_attachments(run.store, locate, computed.attachments)
+        detail = {**prepared.as_detail(), **config.as_detail(claim.key)}
+        if computed.left_out:
+            detail["left_out"] = dict(computed.left_out)
+        return StageResult(Transition(claim, Step.COMPUTE, detail))
+
+    def _process(self, config: KeyConfig, prepared: inputs.PreparedInputs, key: str) -> Computed:
+        """Returns all rows of the objects, or those of the key's member; what is left out of them is counted once."""
+        if config.dataset.key.split_by is None:
+            computed = process(config.dataset, prepared.objects, config.load_area)
+            self._left_out.update(computed.left_out)
+            return computed
+        member = member_of_key(config.dataset, key)
+        computed = self._splitter.process(config.dataset, prepared.objects, config.load_area, member)
+        if self._splitter.has_read:
+            self._left_out.update(computed.left_out)
+        return computed
 
     def _claim_keys(self, keys: Sequence[str]) -> list[Claim]:
         """Takes the keys and cleans up after predecessors. Returns the claims on those that still have work to do."""

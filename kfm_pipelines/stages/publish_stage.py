@@ -24,7 +24,7 @@ KEYS_PER_PUBLICATION = 50
 BYTES_PER_PUBLICATION = 64 * 1024 * 1024
 
 
-class Publication:
+class PublishStage:
     def __init__(self, run: RunKeys, previews: BatchPreviews) -> None:
         self._run = run
         self._previews = previews
