@@ -19,7 +19,7 @@ from kfm_pipelines.declarations.inputs import RASTER_FORMATS, Input
 from kfm_pipelines.declarations.overlaps import overlaps
 from kfm_pipelines.declarations.quality import Canary, Quality
 from kfm_pipelines.declarations.rasters import Raster, raster_table
-from kfm_pipelines.declarations.scenes import Scene, scene_table
+from kfm_pipelines.declarations.scenes import Scene, index_raster, scene_table
 from kfm_pipelines.declarations.splits import members_of, split_faults
 from kfm_pipelines.declarations.tables import Column, Table, TransformName
 from kfm_pipelines.declarations.timeliness import Concurrency, DueRule, LateRule, ServiceLevel, Watermark
@@ -190,6 +190,11 @@ class Dataset(DeclarationModel):
     def uses_area(self) -> bool:
         """Whether the shape of the area affects what is published."""
         return self.outside_aoi == "clip" or self.processor in ("raster", "scene")
+
+    @property
+    def published_raster(self) -> Raster | None:
+        """The declaration of the raster beside the table; that of an index follows from its scene."""
+        return index_raster(self.scene) if self.scene else self.raster
 
     @property
     def has_judged_places(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kfm_pipelines.declarations.rasters import Band, Picture, cells_table
+from kfm_pipelines.declarations.rasters import Band, Picture, Raster, cells_table
 from kfm_pipelines.declarations.tables import Column, Table
 from kfm_pipelines.declarations.words import DeclarationModel
 
@@ -37,6 +37,11 @@ class Scene(DeclarationModel):
 
 
 NDVI = Band(name="ndvi", unit="1", description="Normalised difference vegetation index", min=-1.0, max=1.0)
+
+
+def index_raster(scene: Scene) -> Raster | None:
+    """Returns the declaration that follows for what is derived. A scene under clouds may be without any value."""
+    return Raster(bands=[NDVI], picture=scene.picture, nodata_share=1.0) if scene.derive else None
 
 
 def scene_table(scene: Scene, h3_res: str) -> Table:

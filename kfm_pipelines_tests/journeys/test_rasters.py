@@ -40,8 +40,8 @@ def _rain() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     return np.random.default_rng(5).gamma(2.0, 3.0, (600, 700)).astype(np.float32)
 
 
-def _declare_rasters(site: Site) -> None:
-    declared = raster_dataset(h3_res="6", picture={"min": 0, "max": 30, "palette": "Blues"})
+def _declare_rasters(site: Site, **raster: float) -> None:
+    declared = raster_dataset(h3_res="6", picture={"min": 0, "max": 30, "palette": "Blues"}, **raster)
     document = declared.model_dump(mode="json", exclude_unset=True, exclude={"table"})
     document["input"]["bucket"] = site.bucket
     path = site.root / "resources" / "datasets" / "usgs-streamflow.yaml"
@@ -86,3 +86,13 @@ def test_a_raster_of_nodata_alone_is_refused_by_the_gate(site: Site) -> None:
     assert item_of(site, 1) == {}
     [row] = site.fetch("SELECT reason FROM kfm.dead_letters WHERE reason LIKE '%nodata%'")
     assert "raster, rain: expected at least one value, found nodata everywhere" in row["reason"]
+
+
+def test_an_hour_without_a_value_is_published_where_that_is_declared(site: Site) -> None:
+    _declare_rasters(site, nodata_share=1.0)
+    site.put(2, geotiff(np.full((3, 4), -1, np.float32), nodata=-1))
+    publish_due(site)
+    item = item_of(site, 2)
+    assert (item["properties"]["table:row_count"], set(item["assets"])) == (0, PIECES)
+    np.testing.assert_allclose(item["bbox"], [-97.9, 38.7, -97.5, 39.0])
+    test_everything_about_it_is_verified(site)

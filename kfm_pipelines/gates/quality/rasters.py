@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def _check_as_declared(subject: TableSubject) -> Iterator[Finding]:
     """A key whose objects were all deleted has neither rows nor a raster."""
-    declared = subject.dataset.raster
+    declared = subject.dataset.published_raster
     if declared is None or subject.attachments is None:
         return
     rasters = list(_rasters(subject))
@@ -52,15 +52,25 @@ def _compare_grid(name: str, found: PixelGrid, declared: Grid) -> Iterator[Findi
 
 
 def _check_not_empty(subject: TableSubject) -> Iterator[Finding]:
+    if _nodata_share(subject) >= 1.0:
+        return
     for name, pixels in _read_rasters(subject):
         for band, there in zip(_bands(subject), _there(pixels), strict=False):
             if not there.any():
                 yield error("raster-not-empty", f"{name}, {band.name}", "at least one value", "nodata everywhere")
 
 
+def may_be_empty(subject: TableSubject) -> bool:
+    """Whether the table of a raster need not have a row: its dataset declares that every pixel may lack a value, as in
+    an hour without rain. A key whose objects were deleted has no raster either."""
+    declared = subject.dataset.published_raster
+    has_raster = subject.attachments is None or bool(list(_rasters(subject)))
+    return declared is not None and declared.nodata_share >= 1.0 and has_raster
+
+
 def _check_nodata_share(subject: TableSubject) -> Iterator[Finding]:
     """Counts the pixels within the area: those around it never have a value."""
-    allowed = subject.dataset.raster.nodata_share if subject.dataset.raster else 1.0
+    allowed = _nodata_share(subject)
     for name, pixels in _read_rasters(subject):
         inside = ~_outside(subject, pixels.grid)
         for band, there in zip(_bands(subject), _there(pixels), strict=False):
@@ -88,7 +98,7 @@ def _check_in_area(subject: TableSubject) -> Iterator[Finding]:
 
 def _rasters(subject: TableSubject) -> Iterator[tuple[str, bytes]]:
     """Yields nothing where there is nothing to judge: a subject without files beside its table."""
-    if subject.attachments is not None and subject.dataset.raster is not None:
+    if subject.attachments is not None and subject.dataset.published_raster is not None:
         yield from ((one.name, one.data) for one in subject.attachments.files if one.media_type == COG_TYPE)
 
 
@@ -97,7 +107,13 @@ def _read_rasters(subject: TableSubject) -> Iterator[tuple[str, Pixels]]:
 
 
 def _bands(subject: TableSubject) -> list[Band]:
-    return subject.dataset.raster.bands if subject.dataset.raster else []
+    declared = subject.dataset.published_raster
+    return declared.bands if declared else []
+
+
+def _nodata_share(subject: TableSubject) -> float:
+    declared = subject.dataset.published_raster
+    return declared.nodata_share if declared else 1.0
 
 
 def _there(pixels: Pixels) -> "Iterator[NDArray[np.bool_]]":
@@ -131,7 +147,10 @@ def _format_range(band: Band) -> str:
 
 
 _GRID = "Ask the producer why the grid has changed; declare the new one in raster.grid if it is right."
-_EMPTY = "Check that the object is complete, and that its nodata and sentinels are declared as they are in it."
+_EMPTY = (
+    "Check that the object is complete, and that its nodata and sentinels are declared as they are in it; declare "
+    "raster.nodata_share: 1.0 if an object without any value is usual."
+)
 _SHARE = "Check that the object covers the area; declare a higher raster.nodata_share if so little is usual."
 _RANGE = "Check unit, scale and sentinels of the band; declare wider bounds if these values are right."
 _AREA = "The processor left values outside the area: fix it, or the mask, before publishing anything."

@@ -8,7 +8,7 @@ from kfm_pipelines.declarations import RowCountTolerance
 from kfm_pipelines.gates.quality.area import DUPLICATE_ROWS, LEFT_OUT, OUTSIDE_AOI
 from kfm_pipelines.gates.quality.columns import NULL_SHARE, RANGE, STATISTIC
 from kfm_pipelines.gates.quality.places import GEOMETRY_VALID, IN_EXTENT
-from kfm_pipelines.gates.quality.rasters import RASTER_RULES
+from kfm_pipelines.gates.quality.rasters import RASTER_RULES, may_be_empty
 from kfm_pipelines.gates.verdict import Finding, Rule, Severity, TableSubject, Verdict, error, format_sample, judge
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _format_measured(rows: int, before: float, percent: float) -> str:
 
 
 def _check_not_empty(subject: TableSubject) -> Iterator[Finding]:
-    if subject.table.num_rows == 0:
+    if subject.table.num_rows == 0 and not may_be_empty(subject):
         yield Finding("not-empty", Severity.WARN, "table", "at least one row", "none")
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from kfm_pipelines.declarations.areas import Area
 from kfm_pipelines.declarations.inputs import Input
 from kfm_pipelines.declarations.rasters import Band, Raster
-from kfm_pipelines.declarations.scenes import NDVI, Scene
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.raster.grid import Pixels
 from kfm_pipelines.raster.read import SourceRaster, read_raster
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
 
 # Of the band QA_PIXEL: no value, dilated cloud, cirrus, cloud, shadow of a cloud, snow.
 UNCLEAR_BITS = sum(1 << bit for bit in (0, 1, 2, 3, 4, 5))
-
-
-def index_raster(scene: Scene) -> Raster:
-    """Returns the declaration that follows for the raster of the index. A scene under clouds has few pixels."""
-    return Raster(bands=[NDVI], picture=scene.picture, nodata_share=1.0)
 
 
 def vegetation_index(folder: str, members: Mapping[str, bytes], source: Input, area: Area) -> Pixels:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from kfm_pipelines.data_files import Attachments, DataFile
 from kfm_pipelines.declarations.areas import Area
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.declarations.rasters import Raster
 from kfm_pipelines.declarations.scenes import NDVI, Scene
 from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.errors import InputUnreadable, QualityRefused
 from kfm_pipelines.scenes import FolderObject, SceneFacts, objects_to_read, read_scene
 from kfm_pipelines.stages.compute.assemble import raster_files, raster_table
-from kfm_pipelines.stages.compute.ndvi import index_raster, vegetation_index
+from kfm_pipelines.stages.compute.ndvi import vegetation_index
 from kfm_pipelines.stages.compute.result import Computed, SourceObject
 from kfm_pipelines.stages.compute.rows import arrange_rows
 
@@ -40,11 +41,17 @@ def process_scenes(dataset: Dataset, objects: Sequence[SourceObject], load_area:
     inside.sort(key=lambda one: (one.acquired_at, one.scene_id))
     left_out = {OUTSIDE: len(found) - len(inside)} if len(inside) < len(found) else {}
     described = Computed(_table(inside, dataset), _attachments(inside, scene, folders), left_out)
-    return described if scene.derive is None else _with_index(described, inside, dataset, folders, load_area())
+    raster = dataset.published_raster
+    return described if raster is None else _with_index(described, inside, dataset, raster, folders, load_area())
 
 
 def _with_index(
-    described: Computed, scenes: Sequence[SceneFacts], dataset: Dataset, folders: Folders, area: Area
+    described: Computed,
+    scenes: Sequence[SceneFacts],
+    dataset: Dataset,
+    raster: Raster,
+    folders: Folders,
+    area: Area,
 ) -> Computed:
     """Adds the raster of the index and its picture, and puts its H3 cells in place of the scene where the key has a
     resolution. A scene that is all clouds has a raster without a value, and no cells."""
@@ -53,7 +60,6 @@ def _with_index(
     if len(scenes) > 1:
         names = f"{scenes[0].scene_id} and {scenes[1].scene_id}"
         raise InputUnreadable(f"{names} are in one key; an index is of one scene: declare key.fold_by")
-    raster = index_raster(_section(dataset))
     pixels = vegetation_index(scenes[0].href, folders[scenes[0].href], dataset.input, area)
     beside = described.attachments
     files = (*beside.files, *raster_files(pixels, raster, f"{NDVI.description}, {scenes[0].scene_id}"))
