@@ -32,6 +32,9 @@ class Order(DeclarationModel):
 
     column: ColumnName
     ranks: Annotated[list[str], Field(min_length=1)] | None = None
+    # Between the parts of a value that has several, such as `A,P`. Its part with the earliest rank counts first, then
+    # the one with the latest; parts without a rank do not count.
+    separator: NonEmptyText | None = None
 
 
 class Table(DeclarationModel):
@@ -44,6 +47,7 @@ class Table(DeclarationModel):
     on_conflict: Literal["refuse", "newest", "keep_both"] = "refuse"  # rows that differ but have one primary key
     order_by: list[Order] = Field(default_factory=list)
     revision_column: ColumnName | None = None  # numbers such rows if both are kept
+    outside_window: Literal["refuse", "clip"] = "refuse"  # rows whose time is in the window of another key
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
@@ -75,8 +79,14 @@ class Table(DeclarationModel):
     @property
     def digest_document(self) -> dict[str, Any]:
         """The declaration without rules for conflicts where there are none, as it was before there were any."""
-        rules = {"on_conflict", "order_by", "revision_column"}
-        return self.model_dump(mode="json", exclude=rules if self.on_conflict == "refuse" else None)
+        rules = {"on_conflict", "order_by", "revision_column"} if self.on_conflict == "refuse" else set()
+        document = self.model_dump(mode="json", exclude=rules)
+        if self.outside_window == "refuse":  # likewise
+            del document["outside_window"]
+        for order in document.get("order_by", ()):
+            if order["separator"] is None:  # likewise
+                del order["separator"]
+        return document
 
     @property
     def place_columns(self) -> list[str]:
@@ -112,6 +122,8 @@ class Table(DeclarationModel):
         if (self.longitude_column is None) != (self.latitude_column is None):
             yield Fault("longitude_column and latitude_column go together")
         yield from self._type_faults("time_column", ("timestamp", "date"))
+        if self.outside_window == "clip" and self.time_column is None:
+            yield Fault("outside_window: clip needs time_column", ("outside_window",))
         yield from self._type_faults("longitude_column", ("float64",))
         yield from self._type_faults("latitude_column", ("float64",))
         yield from self._type_faults("geometry_column", ("geometry",))
@@ -148,6 +160,8 @@ class Table(DeclarationModel):
                 yield Fault(self.unknown(order.column), path)
             elif order.ranks is not None and types[order.column] != "string":
                 yield Fault(f"order_by: {order.column!r} has ranks, so it must be of type string", path)
+            if order.separator is not None and order.ranks is None:
+                yield Fault("order_by: separator needs ranks", ("order_by", place, "separator"))
         if (self.on_conflict == "keep_both") != (self.revision_column is not None):
             yield Fault("revision_column and on_conflict: keep_both go together", ("on_conflict",))
         yield from self._type_faults("revision_column", ("int64",))

@@ -9,8 +9,20 @@ import rfc8785
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.tables import declared_schema, unit_of
 from kfm_pipelines.gates.quality.rasters import RASTER_AS_DECLARED
-from kfm_pipelines.gates.verdict import Finding, Rule, TableSubject, Verdict, count_true, error, format_sample, judge
+from kfm_pipelines.gates.verdict import (
+    OUTSIDE_WINDOW,
+    Finding,
+    Rule,
+    Severity,
+    TableSubject,
+    Verdict,
+    count_true,
+    error,
+    format_sample,
+    judge,
+)
 from kfm_pipelines.parquet.geoparquet import WGS84, read_reference_systems
+from kfm_pipelines.parquet.times import times_outside, to_instants
 from kfm_pipelines.text import truncate_line
 
 if TYPE_CHECKING:
@@ -112,17 +124,15 @@ def _check_nulls(subject: TableSubject) -> Iterator[Finding]:
 
 
 def _check_time_in_window(subject: TableSubject) -> Iterator[Finding]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+    """An error. What was left out, because the dataset declares it, is worth knowing."""
+    expected = f"times from {subject.window[0]:%Y-%m-%dT%H:%MZ} until before {subject.window[1]:%Y-%m-%dT%H:%MZ}"
+    if clipped := subject.left_out.get(OUTSIDE_WINDOW):
+        yield Finding("time-in-window", Severity.INFO, "table", expected, f"{clipped} outside, left out")
     name = subject.published.time_column
     if name is None:
         return
-    times = _to_instants(subject.table.column(name))
-    start, end = (pa.scalar(moment, times.type) for moment in subject.window)
-    outside = pc.or_(pc.less(times, start), pc.greater_equal(times, end))
+    outside = times_outside(subject.table.column(name), subject.window)
     if count := count_true(outside):
-        expected = f"times from {subject.window[0]:%Y-%m-%dT%H:%MZ} until before {subject.window[1]:%Y-%m-%dT%H:%MZ}"
         yield error("time-in-window", name, expected, f"{count} rows outside", format_sample(subject, outside, name))
 
 
@@ -134,7 +144,7 @@ def _check_time_order(subject: TableSubject) -> Iterator[Finding]:
     name, rows = subject.published.time_column, subject.table.num_rows
     if name is None or rows < 2:
         return
-    times = _to_instants(subject.table.column(name)).combine_chunks()
+    times = to_instants(subject.table.column(name)).combine_chunks()
     backwards = pc.less(times.slice(1), times.slice(0, rows - 1))
     if not count_true(backwards):
         return
@@ -185,13 +195,6 @@ def _format_nullability(field: "pa.Field") -> str:
     return "may be null" if field.nullable else "never null"
 
 
-def _to_instants(times: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    import pyarrow as pa
-
-    instant = pa.timestamp("us", tz="UTC")
-    return times.cast(pa.timestamp("us")).cast(instant) if pa.types.is_date(times.type) else times
-
-
 def _count_out_of_range(degrees: "pa.ChunkedArray", limit: float) -> int:
     """Counts values beyond the limit, NaN included and nulls not."""
     import pyarrow.compute as pc
@@ -201,7 +204,10 @@ def _count_out_of_range(degrees: "pa.ChunkedArray", limit: float) -> int:
 
 _APPROVE = "declare what the data has now, record why with `kfm datasets approve-schema DATASET`, and redrive."
 _REVERT = "Revert the change, or record why it is right with `kfm datasets approve-schema DATASET`."
-_MOVE_ROWS = "Have the rows put into the object of their own window, and upload both again."
+_MOVE_ROWS = (
+    "Have the rows put into the object of their own window, and upload both again; or declare `table.outside_window: "
+    "clip` if the objects of those windows have them too."
+)
 _WGS84 = "Have the coordinates written in WGS 84 and the object uploaded again."
 SHAPE_RULES: tuple[Rule[TableSubject], ...] = (
     Rule("column-present", _check_columns_present, f"Ask the producer for the column; or {_APPROVE}"),

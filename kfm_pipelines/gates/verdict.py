@@ -20,6 +20,7 @@ MAX_VALUE_LENGTH = 40
 # Why records of the objects are not in the table.
 DUPLICATES = "exact duplicates"
 OUTSIDE_AREA = "outside the area"
+OUTSIDE_WINDOW = "outside the window"
 S = TypeVar("S")
 
 

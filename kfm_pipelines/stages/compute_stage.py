@@ -8,13 +8,13 @@ from functools import partial
 from kfm_pipelines.energy.emit import metered_span, record_lost_costs
 from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import DatasetKilled, KfmError
-from kfm_pipelines.events import CanonicalKey, IngestEvent, member_of_key
+from kfm_pipelines.events import CanonicalKey, IngestEvent
 from kfm_pipelines.inbox.record import archive_events
 from kfm_pipelines.parquet.parquet import write_parquet
 from kfm_pipelines.stages import reproduce
 from kfm_pipelines.stages.compute import inputs
 from kfm_pipelines.stages.compute.members import KEPT_BYTES, fetch_announced
-from kfm_pipelines.stages.compute.process import process
+from kfm_pipelines.stages.compute.process import process_key
 from kfm_pipelines.stages.compute.result import Computed
 from kfm_pipelines.stages.compute.same_rows import order_by_window, skip_same_rows
 from kfm_pipelines.stages.compute.scene import OUTSIDE
@@ -96,11 +96,10 @@ class ComputeStage:
     def _process(self, config: KeyConfig, prepared: inputs.PreparedInputs, key: str) -> Computed:
         """Returns all rows of the objects, or those of the key's member; what is left out of them is counted once."""
         if config.dataset.key.split_by is None:
-            computed = process(config.dataset, prepared.objects, config.load_area)
+            computed = process_key(config.dataset, prepared.objects, config.load_area, key)
             self._left_out.update(computed.left_out)
             return computed
-        member = member_of_key(config.dataset, key)
-        computed = self._splitter.process(config.dataset, prepared.objects, config.load_area, member)
+        computed = self._splitter.process(config.dataset, prepared.objects, config.load_area, key)
         if self._splitter.has_read:
             self._left_out.update(computed.left_out)
         return computed

@@ -268,12 +268,12 @@ def test_the_digest_changes_with_what_shapes_the_bytes_only(declare: Declare) ->
 
 def test_who_names_no_transform_or_rule_has_the_digest_of_before_there_were_any(declare: Declare) -> None:
     """Otherwise every published key would be computed again."""
-    plain = {"table.on_conflict": ..., "table.order_by": ..., "input.formats": ...}
+    plain = {"table.on_conflict": ..., "table.order_by": ..., "table.outside_window": ..., "input.formats": ...}
     dataset = load(declare, **plain)
     shapes = {"dataset", "title", "key", "processor", "policy", "sovereignty", "extent", "table", "licence"}
     shaping = dataset.model_dump(mode="json", include=shapes)
     assert "transform" not in shaping
-    for rule in ("on_conflict", "order_by", "revision_column"):
+    for rule in ("on_conflict", "order_by", "revision_column", "outside_window"):
         del shaping["table"][rule]
     for rule in ("fold_by", "split_by"):
         del shaping["key"][rule]

@@ -40,7 +40,7 @@ def _rain() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     return np.random.default_rng(5).gamma(2.0, 3.0, (600, 700)).astype(np.float32)
 
 
-def _declare_rasters(site: Site, **raster: float) -> None:
+def _declare_rasters(site: Site, **raster: Any) -> None:
     declared = raster_dataset(h3_res="6", picture={"min": 0, "max": 30, "palette": "Blues"}, **raster)
     document = declared.model_dump(mode="json", exclude_unset=True, exclude={"table"})
     document["input"]["bucket"] = site.bucket

@@ -42,7 +42,7 @@ def dry(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     )
 
 
-def test_it_is_published_with_an_empty_table_and_nothing_to_say_about_it(dry: Trial) -> None:
+def test_it_is_published_with_an_empty_table_and_no_findings(dry: Trial) -> None:
     assert dry.is_green
     assert dry.table is not None
     assert dry.table.num_rows == 0

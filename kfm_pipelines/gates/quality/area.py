@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from kfm_pipelines.gates.verdict import (
     DUPLICATES,
     OUTSIDE_AREA,
+    OUTSIDE_WINDOW,
     Finding,
     Rule,
     Severity,
@@ -43,7 +44,7 @@ def _check_duplicate_rows(subject: TableSubject) -> Iterator[Finding]:
 
 def _check_left_out(subject: TableSubject) -> Iterator[Finding]:
     for reason, count in sorted(subject.left_out.items()):
-        if reason not in (DUPLICATES, OUTSIDE_AREA):
+        if reason not in (DUPLICATES, OUTSIDE_AREA, OUTSIDE_WINDOW):
             yield Finding("left-out", Severity.INFO, "table", "all records", f"{count} left out: {reason}")
 
 

@@ -14,7 +14,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.energy.emit import WorkUnit, emit_costs, record_usage
 from kfm_pipelines.energy.meter import Meter
 from kfm_pipelines.errors import KfmError, Retryable
-from kfm_pipelines.events import member_of_key, newest_per_object
+from kfm_pipelines.events import newest_per_object
 from kfm_pipelines.gates import ApprovedSchema
 from kfm_pipelines.gates.verdict import TableSubject
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet, write_published
@@ -112,7 +112,7 @@ class ShadowRun:
         candidate, shadow = self.candidate, Layout(self.dataset.pipeline).shadow(key, self.shadow_name)
         self.services.store.discard(shadow)  # from an earlier candidate of this version
         config = KeyConfig(self.services, candidate)
-        table = Splitter().process(candidate, objects, config.load_area, member_of_key(candidate, key)).table
+        table = Splitter().process(candidate, objects, config.load_area, key).table
         if rules.masks:
             fit = fitness_to_mask(self.services, config, key, table, write_parquet(table))
             if not fit.passed:

@@ -62,7 +62,7 @@ def streamflow_table(window_start: datetime, *, seed: int = 0) -> "pa.Table":
 
     start = window_of(window_start, "hour").start
     instants = [start + step * READING_INTERVAL for step in range(4)]
-    observed = [(gauge, instant, _reading(gauge, instant, seed)) for gauge in GAUGES for instant in instants]
+    observed = [(gauge, instant, reading_of(gauge, instant, seed)) for gauge in GAUGES for instant in instants]
     columns = {
         "site_no": pa.array([gauge.site_no for gauge, _, _ in observed], pa.string()),
         "site_name": pa.array([gauge.name for gauge, _, _ in observed], pa.string()),
@@ -82,7 +82,7 @@ def streamflow_object(window_start: datetime, *, seed: int = 0) -> tuple[str, by
     return key, to_parquet(streamflow_table(start, seed=seed))
 
 
-def _reading(gauge: Gauge, instant: datetime, seed: int) -> Reading:
+def reading_of(gauge: Gauge, instant: datetime, seed: int) -> Reading:
     chance = seeded_random(seed, gauge.site_no, instant.isoformat())
     discharge = _discharge(gauge, instant) * chance.uniform(0.985, 1.015)
     height = gauge.zero_ft + (discharge / gauge.scale) ** (1 / 1.7)

@@ -1,5 +1,6 @@
 """The rows of a key's table: their order, duplicates, and rows that conflict because they have the same primary key."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations import Table
@@ -55,7 +56,17 @@ def _rank(rows: "pa.Table", order: Order) -> "pa.Array":
     values = rows.column(order.column).combine_chunks()
     if order.ranks is None:
         return pc.rank(values, null_placement="at_start", tiebreaker="dense")
+    if order.separator is not None:
+        distinct = values.unique()
+        ranks = [_rank_of_parts(value, order.ranks, order.separator) for value in distinct.to_pylist()]
+        return pa.array(ranks, pa.int64()).take(pc.index_in(values, distinct))
     return pc.fill_null(pc.index_in(values, pa.array(order.ranks, pa.string())), -1)
+
+
+def _rank_of_parts(value: str | None, ranks: Sequence[str], separator: str) -> int:
+    """Ranks by the earliest part first, so that what is only partly approved comes before what is wholly so."""
+    found = [ranks.index(part) for part in (value or "").split(separator) if part in ranks]
+    return min(found) * len(ranks) + max(found) if found else -1
 
 
 def _set_revision(rows: "pa.Table", numbers: "pa.Array", declaration: Table) -> "pa.Table":

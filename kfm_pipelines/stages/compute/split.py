@@ -13,7 +13,8 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.splits import SplitBy, members_of
 from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.errors import InputUnreadable
-from kfm_pipelines.stages.compute.process import process
+from kfm_pipelines.events import member_of_key
+from kfm_pipelines.stages.compute.process import process_key
 from kfm_pipelines.stages.compute.result import Computed, SourceObject
 from kfm_pipelines.text import quote_value
 
@@ -52,17 +53,17 @@ class Splitter:
         self._last: SplitTable | None = None
         self.has_read = True  # whether the last key was the first of those that share its objects
 
-    def process(self, dataset: Dataset, objects: Sequence[SourceObject], load_area: LoadArea, member: str) -> Computed:
-        """Returns all rows where the dataset does not split its objects, and otherwise those of one member."""
+    def process(self, dataset: Dataset, objects: Sequence[SourceObject], load_area: LoadArea, key: str) -> Computed:
+        """Returns all rows where the dataset does not split its objects, and otherwise those of the key's member."""
         if dataset.key.split_by is None or not objects:
             self.has_read = True
-            return process(dataset, objects, load_area)
+            return process_key(dataset, objects, load_area, key)
         shared = (dataset.digest, *((one.asset_uri, one.data) for one in objects))
         self.has_read = self._last is None or self._objects != shared
         if self._last is None or self.has_read:
-            whole = process(dataset, objects, load_area)
+            whole = process_key(dataset, objects, load_area, key)
             self._last, self._objects = SplitTable(whole, _members(dataset, whole.table, load_area)), shared
-        return self._last.of(member, dataset)
+        return self._last.of(member_of_key(dataset, key), dataset)
 
 
 def refuse_rows_of_no_member(dataset: Dataset, table: "pa.Table", load_area: LoadArea) -> None:

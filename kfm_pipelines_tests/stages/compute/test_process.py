@@ -1,5 +1,6 @@
 """What a processor makes of a key's objects, and what it leaves out."""
 
+from datetime import datetime, timedelta
 from itertools import permutations
 from typing import Any
 
@@ -8,12 +9,13 @@ import pytest
 import shapely
 
 from kfm_pipelines.declarations.areas import Area
-from kfm_pipelines.gates.verdict import DUPLICATES, OUTSIDE_AREA
+from kfm_pipelines.events import window_of
+from kfm_pipelines.gates.verdict import DUPLICATES, OUTSIDE_AREA, OUTSIDE_WINDOW
 from kfm_pipelines.parquet.parquet import write_parquet
-from kfm_pipelines.stages.compute.process import process
+from kfm_pipelines.stages.compute.process import drop_rows_outside_window, process
 from kfm_pipelines.stages.compute.result import Computed
 from kfm_pipelines_tests.fixtures.gates.subjects import KANSAS_AREA
-from kfm_pipelines_tests.fixtures.tables import DATASET, STREAMFLOW, rows, stored
+from kfm_pipelines_tests.fixtures.tables import DATASET, STREAMFLOW, WINDOW, rows, stored
 
 CLIPPED = STREAMFLOW.model_copy(update={"outside_aoi": "clip"})
 MIXED = rows(4, longitude=[-97.6, -76.7, -98.0, -76.7])
@@ -74,3 +76,38 @@ def test_the_area_is_loaded_only_to_clip() -> None:
     assert process(STREAMFLOW, [stored(rows(1))], missing).table.num_rows == 1
     everywhere = Area("everywhere", shapely.box(-180, -90, 180, 90))
     assert made(MIXED, area=everywhere).left_out == {}
+
+
+HOUR = window_of(WINDOW[0], "hour")
+ENDS = [WINDOW[0] - timedelta(microseconds=1), WINDOW[0], WINDOW[1] - timedelta(microseconds=1), WINDOW[1]]
+
+
+def clipped(*times: datetime | None, **table: Any) -> Computed:
+    given = Computed(rows(len(times), observed_at=list(times)), left_out={"exact duplicates": 2})
+    declared = STREAMFLOW.table.model_copy(update={"outside_window": "clip", **table})
+    return drop_rows_outside_window(STREAMFLOW.model_copy(update={"table": declared}), given, HOUR)
+
+
+def test_rows_of_other_windows_are_left_out_and_counted() -> None:
+    made = clipped(*ENDS)
+    assert made.table["observed_at"].to_pylist() == ENDS[1:3]
+    assert made.left_out == {"exact duplicates": 2, OUTSIDE_WINDOW: 2}
+
+
+@pytest.mark.parametrize(
+    ("times", "table"),
+    [
+        ((ENDS[0], ENDS[3]), {}),  # an object in the wrong place is for the gate to refuse
+        ((ENDS[1], None), {}),
+        ((ENDS[1], ENDS[3]), {"outside_window": "refuse"}),
+        ((ENDS[1], ENDS[3]), {"time_column": None}),
+        ((ENDS[1], ENDS[3]), {"time_column": "elsewhere"}),
+        (
+            (ENDS[1], ENDS[3]),
+            {"columns": [one.model_copy(update={"type": "date"}) for one in STREAMFLOW.table.columns]},
+        ),
+    ],
+)
+def test_no_row_is_left_out_otherwise(times: tuple[datetime | None, ...], table: dict[str, Any]) -> None:
+    made = clipped(*times, **table)
+    assert (made.table.num_rows, made.left_out) == (2, {"exact duplicates": 2})

@@ -76,9 +76,31 @@ def test_values_without_a_rank_and_nulls_lose() -> None:
     assert merged(by_value, reading("P", None), reading("P", -5.0)).column("discharge_cfs").to_pylist() == [-5.0]
 
 
+PARTS = settling(on_conflict="newest", order_by=[{"column": "qualifier", "ranks": ["P", "A"], "separator": ","}])
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("e", "P"),
+        ("P,e", "A"),
+        ("P", "A,e"),
+        ("P", "A,P"),
+        ("A,P", "A"),
+        ("Ice,P", "A,P,e"),
+        ("Eqp", "Ice,P"),
+        ("", "P"),
+    ],
+)
+def test_a_value_of_several_parts_is_ranked_by_its_earliest_part(older: str, newer: str) -> None:
+    """So a reading that is approved in part comes after a provisional one, and before one that is wholly approved."""
+    for order in permutations((reading(older, 1.0), reading(newer, 2.0), reading(older, 3.0))):
+        assert merged(PARTS, *order).column("discharge_cfs").to_pylist() == [2.0]
+
+
 @given(
     readings=st.lists(
-        st.tuples(st.sampled_from(["e", "P", "A", "?"]), st.sampled_from([1.0, 2.0, None]), st.integers(0, 1)),
+        st.tuples(st.sampled_from(["e", "P", "A", "?", "A,P"]), st.sampled_from([1.0, 2.0, None]), st.integers(0, 1)),
         min_size=1,
     ),
     seed=st.randoms(use_true_random=False),
@@ -87,7 +109,7 @@ def test_the_order_of_arrival_makes_no_difference(readings: list[tuple[str, floa
     parts = [reading(*one) for one in readings]
     shuffled = [*parts]
     seed.shuffle(shuffled)
-    for dataset in (NEWEST, BOTH):
+    for dataset in (NEWEST, BOTH, PARTS):
         result = merged(dataset, *parts)
         assert write_parquet(result) == write_parquet(merged(dataset, *shuffled))
         assert write_parquet(result) == write_parquet(merged(dataset, pa.concat_tables(shuffled)))
@@ -105,6 +127,11 @@ def test_the_order_of_arrival_makes_no_difference(readings: list[tuple[str, floa
             "must be of type string",
         ),
         ({"on_conflict": "keep_both", "order_by": [RANKS]}, "go together"),
+        (
+            {"on_conflict": "newest", "order_by": [{"column": "qualifier", "separator": ","}]},
+            "separator needs ranks",
+        ),
+        ({"outside_window": "clip", "time_column": None}, "outside_window: clip needs time_column"),
     ],
 )
 def test_rules_that_cannot_work_are_refused(rules: dict[str, Any], sentence: str) -> None:
@@ -113,5 +140,7 @@ def test_rules_that_cannot_work_are_refused(rules: dict[str, Any], sentence: str
 
 
 def test_a_declaration_without_a_rule_has_the_digest_from_before_there_were_rules() -> None:
-    assert "on_conflict" not in DATASET.digest_document["table"]
-    assert NEWEST.digest != DATASET.digest
+    plain = settling(outside_window="refuse")
+    assert not {"on_conflict", "outside_window"} & plain.digest_document["table"].keys()
+    assert "separator" not in NEWEST.digest_document["table"]["order_by"][0]
+    assert len({plain.digest, NEWEST.digest, PARTS.digest, settling(outside_window="clip").digest}) == 4

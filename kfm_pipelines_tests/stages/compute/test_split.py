@@ -14,7 +14,7 @@ from kfm_pipelines.gates import judge_schema
 from kfm_pipelines.parquet.parquet import write_published
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.stages.compute import split as split_module
-from kfm_pipelines.stages.compute.process import process
+from kfm_pipelines.stages.compute.process import process, process_key
 from kfm_pipelines.stages.compute.result import Computed, SourceObject
 from kfm_pipelines.stages.compute.split import Splitter
 from kfm_pipelines_tests.fixtures.features import as_geojson, layer, plots
@@ -37,7 +37,11 @@ def declare(split: dict[str, Any], **table: Any) -> Dataset:
 
 def part(dataset: Dataset, member: str, *tables: pa.Table) -> Computed:
     objects = [stored(table, f"object {number}") for number, table in enumerate(tables)]
-    return Splitter().process(dataset, objects, kansas, member)
+    return Splitter().process(dataset, objects, kansas, key_of(member))
+
+
+def key_of(member: str) -> str:
+    return f"usgs-streamflow:kansas_statewide-{member}:none:2025-12-04T00Z:v1-0-0"
 
 
 def data(dataset: Dataset, member: str, *tables: pa.Table) -> bytes:
@@ -135,21 +139,21 @@ def test_objects_are_read_once_for_all_members_in_a_row(monkeypatch: pytest.Monk
 
     def counting(*arguments: Any) -> Computed:
         read.append(1)
-        return process(*arguments)
+        return process_key(*arguments)
 
-    monkeypatch.setattr(split_module, "process", counting)
+    monkeypatch.setattr(split_module, "process_key", counting)
     split, splitter = declare(BY_SITE), Splitter()
     first, second = stored(rows(3)), stored(rows(3, qualifier=["A", "A", "A"]))
     for one in (first, second, first):
         for member in ("mentor", "tescott"):
-            assert splitter.process(split, [one], kansas, member).table.num_rows == 1
+            assert splitter.process(split, [one], kansas, key_of(member)).table.num_rows == 1
     assert len(read) == 3
-    assert splitter.process(split, [second], kansas, "mentor").table["qualifier"].to_pylist() == ["A"]
+    assert splitter.process(split, [second], kansas, key_of("mentor")).table["qualifier"].to_pylist() == ["A"]
 
 
 def test_without_objects_or_without_a_split_nothing_is_split() -> None:
-    assert Splitter().process(declare(BY_SITE), [], kansas, "mentor").table.num_rows == 0
-    assert Splitter().process(DATASET, [stored(rows(3))], kansas, "").table.num_rows == 3
+    assert Splitter().process(declare(BY_SITE), [], kansas, key_of("mentor")).table.num_rows == 0
+    assert Splitter().process(DATASET, [stored(rows(3))], kansas, key_of("any")).table.num_rows == 3
 
 
 def test_features_are_split_like_rows_and_keep_their_own_order() -> None:
@@ -163,7 +167,7 @@ def test_features_are_split_like_rows_and_keep_their_own_order() -> None:
 
     def published(member: str, frame: Any) -> bytes:
         source = SourceObject("s3://kfm-ingest/plots.geojson", as_geojson(frame))
-        table = Splitter().process(split, [source], kansas, member).table
+        table = Splitter().process(split, [source], kansas, key_of(member)).table
         return write_published(table, split.table, boxes=True)
 
     for member, first in (("m0", 0), ("m1", 1)):

@@ -12,6 +12,7 @@ import pytest
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.parquet.parquet import write_parquet
+from kfm_pipelines.producer.samples.usgs_answer import usgs_answer
 from kfm_pipelines.stages.compute.readers import read_object
 from kfm_pipelines.stages.compute.result import SourceObject
 from kfm_pipelines.stages.compute.table import compute
@@ -191,6 +192,46 @@ def test_how_objects_are_read_is_part_of_the_configuration() -> None:
     assert reading().digest == DATASET.digest
     assert len({DATASET.digest, CSV.digest, reading(format="csv", csv={"delimiter": ";"}).digest}) == 3
     assert reading(limits={"rows": 5}).digest == DATASET.digest
+
+
+def answer() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(usgs_answer(datetime(2025, 12, 4, 0, tzinfo=UTC))[1])
+    return document
+
+
+def columns_of(document: dict[str, Any], dataset: Dataset) -> pa.Table:
+    return read(json.dumps(document).encode(), dataset)
+
+
+def test_an_answer_has_the_declared_parameters_and_no_others() -> None:
+    document = answer()
+    series = document["value"]["timeSeries"]
+    codes = {one["variable"]["variableCode"][0]["value"] for one in series}
+    assert codes == {"00060", "00065", "00010"}
+    assert set(columns_of(document, USGS).column_names) == set(COLUMNS)
+    warm = reading(format="usgs-iv").model_dump(mode="json")
+    warm["table"]["columns"].append(
+        {"name": "celsius", "source": "00010", "type": "float64", "nullable": True, "description": "Temperature"}
+    )
+    assert columns_of(document, Dataset.model_validate(warm)).column("00010").null_count < 85
+
+
+def test_a_declared_parameter_that_an_answer_lacks_has_no_values() -> None:
+    document = answer()
+    series = document["value"]["timeSeries"]
+    flows = [one for one in series if one["variable"]["variableCode"][0]["value"] == "00060"]
+    document["value"]["timeSeries"] = flows
+    heights = columns_of(document, USGS).column("gage_height_ft")
+    assert (len(heights), heights.null_count) == (85, 85)
+
+
+def test_of_several_instruments_the_first_with_a_value_counts() -> None:
+    document = answer()
+    flows = document["value"]["timeSeries"][0]
+    [methods], at = flows["values"], flows["values"][0]["value"][0]
+    flows["values"] = [{**methods, "value": [{**at, "value": value}]} for value in ("-999999", "12.5", "99", "-999999")]
+    document["value"]["timeSeries"] = [flows]
+    assert columns_of(document, USGS).column("discharge_cfs").to_pylist() == [12.5]
 
 
 @needs_data
