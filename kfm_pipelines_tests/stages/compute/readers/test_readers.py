@@ -209,6 +209,8 @@ def test_an_answer_has_the_declared_parameters_and_no_others() -> None:
     codes = {one["variable"]["variableCode"][0]["value"] for one in series}
     assert codes == {"00060", "00065", "00010"}
     assert set(columns_of(document, USGS).column_names) == set(COLUMNS)
+    warmth = [one for one in series if one["variable"]["variableCode"][0]["value"] == "00010"]
+    assert columns_of({"value": {"timeSeries": warmth}}, USGS).num_rows == 0
     warm = reading(format="usgs-iv").model_dump(mode="json")
     warm["table"]["columns"].append(
         {"name": "celsius", "source": "00010", "type": "float64", "nullable": True, "description": "Temperature"}
