@@ -154,6 +154,10 @@ class Dataset(DeclarationModel):
                     sentence = f"quality: {limited.column!r} must be of type int64 or float64 to have bounds"
                     yield Fault(sentence, path)
 
+    def _topology_faults(self) -> Iterator[Fault]:
+        if self.quality.topology is not None and self.processor != "vector":
+            yield Fault("quality.topology is about polygons, so it needs processor: vector", ("quality", "topology"))
+
     def _candidate_faults(self) -> Iterator[Fault]:
         if self.canary and self.canary.transform_version == self.key.transform_version:
             sentence = "canary.transform_version must differ from key.transform_version"
@@ -178,8 +182,8 @@ class Dataset(DeclarationModel):
 
     # Each needs only the sections that it reads, so that they can be run on what is valid of a declaration.
     CHECKS: ClassVar[tuple[Callable[["Dataset"], Iterator[Fault]], ...]] = (
-        _processor_faults, _format_faults, _limit_faults, _split_faults, _quality_faults, _candidate_faults,
-        _pattern_faults, derivation_faults,
+        _processor_faults, _format_faults, _limit_faults, _split_faults, _quality_faults, _topology_faults,
+        _candidate_faults, _pattern_faults, derivation_faults,
     )  # fmt: skip
 
     @property

@@ -70,6 +70,20 @@ class RowCountLimits(DeclarationModel):
     neighbours: NeighbourTolerance | None = None
 
 
+class TopologyRules(DeclarationModel):
+    """How the polygons of a layer lie to each other, and how bad it is if they do not."""
+
+    overlaps: QualitySeverity | None = None  # no two cover the same place
+    gaps: QualitySeverity | None = None  # they leave nothing open between them
+    tolerance_m2: Annotated[float, Field(ge=0)] = 10.0  # smaller overlaps and gaps do not count
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> Self:
+        if self.overlaps is None and self.gaps is None:
+            raise ValueError("needs overlaps, gaps or both")
+        return self
+
+
 class Quality(DeclarationModel):
     """Thresholds of the QA gate, and the Great Expectations suites in resources/expectations."""
 
@@ -80,6 +94,7 @@ class Quality(DeclarationModel):
     statistics: list[Statistic] = Field(default_factory=list)
     nulls: list[NullLimits] = Field(default_factory=list)
     rows: RowCountLimits = RowCountLimits()
+    topology: TopologyRules | None = None
 
     @property
     def columns(self) -> list[str]:

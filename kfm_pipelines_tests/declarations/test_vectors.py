@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines_tests.fixtures.features import COLUMNS, TABLE, layer
+from kfm_pipelines_tests.fixtures.tables import STREAMFLOW
 
 POINT = {"name": "more", "type": "geometry", "nullable": True, "description": "Where else"}
 DEGREES = [
@@ -45,3 +47,13 @@ def test_what_shapes_the_bytes_changes_the_digest() -> None:
     plain = layer("geojson")
     assert len({one.digest for one in (plain, layer("geojson", vector={"invalid": "repair"}), layer("shapefile"))}) == 3
     assert layer("geojson", input={"limits": {"vertices": 5}}).digest == plain.digest
+
+
+def test_rules_about_polygons_are_for_layers() -> None:
+    rule = {"topology": {"overlaps": "error"}}
+    assert layer("geojson", quality=rule).digest == layer("geojson").digest
+    document = STREAMFLOW.model_dump(mode="json") | {"quality": rule}
+    with pytest.raises(ValidationError, match=r"quality\.topology is about polygons, so it needs processor: vector"):
+        Dataset.model_validate(document)
+    with pytest.raises(ValidationError, match="needs overlaps, gaps or both"):
+        layer("geojson", quality={"topology": {"tolerance_m2": 5}})

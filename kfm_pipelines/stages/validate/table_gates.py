@@ -14,8 +14,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import CareRefused, GateRefused, IntegrityRefused, QualityRefused
 from kfm_pipelines.gates import Baselines, Finding, Severity, TableSubject, Verdict, judge_quality, judge_schema
 from kfm_pipelines.gates.expectations import Suite, judge_suite, load_suite, suite_digest
-from kfm_pipelines.gates.quality.area import OUTSIDE_AOI
-from kfm_pipelines.gates.quality.table import PRIMARY_KEY_UNIQUE
+from kfm_pipelines.gates.quality.table import RULES_BEFORE_MASKING
 from kfm_pipelines.gates.verdict import error, judge
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.services import Services
@@ -105,7 +104,7 @@ def fitness_to_mask(services: Services, config: KeyConfig, key: str, table: "pa.
     area = config.area_to_judge(dataset.table)
     subject = TableSubject(dataset, dataset.table, table, data, sha256(data), window, area=area)
     schema = _judge_safely("schema", judge_schema, subject)
-    return judge("schema", (PRIMARY_KEY_UNIQUE, OUTSIDE_AOI), subject) if schema.passed else schema
+    return judge("schema", RULES_BEFORE_MASKING, subject) if schema.passed else schema
 
 
 def judge_before_masking(
