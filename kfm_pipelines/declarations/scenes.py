@@ -20,7 +20,7 @@ _ESSENTIAL: Mapping[SceneProduct, str] = {
 
 class Scene(DeclarationModel):
     product: SceneProduct  # decides which metadata and bands are read
-    cloud_cover: Annotated[float, Field(ge=0, le=100)] = 100.0  # a cloudier scene is refused
+    cloud_cover: Annotated[float, Field(ge=0, le=100)] = 100.0  # a cloudier scene makes the key red
     derive: Literal["ndvi"] | None = None  # over the AOI, as a raster and H3 cells
     picture: Picture | None = None  # of what is derived
 

@@ -9,6 +9,7 @@ from kfm_pipelines.gates.quality.area import DUPLICATE_ROWS, LEFT_OUT, OUTSIDE_A
 from kfm_pipelines.gates.quality.columns import NULL_SHARE, RANGE, STATISTIC
 from kfm_pipelines.gates.quality.places import GEOMETRY_VALID, IN_EXTENT
 from kfm_pipelines.gates.quality.rasters import RASTER_RULES, may_be_empty
+from kfm_pipelines.gates.quality.scenes import CLOUDS
 from kfm_pipelines.gates.quality.topology import GAPS, OVERLAPS
 from kfm_pipelines.gates.verdict import Finding, Rule, Severity, TableSubject, Verdict, error, format_sample, judge
 
@@ -126,7 +127,8 @@ ROW_COUNT_NEIGHBOURS = Rule("row-count-neighbours", _check_neighbour_rows, _NEIG
 CHECKSUM_DRIFT = Rule("checksum-drift", _check_checksum_drift, _DRIFT)
 QUALITY_RULES: tuple[Rule[TableSubject], ...] = (
     NOT_EMPTY, PRIMARY_KEY_UNIQUE, RANGE, STATISTIC, NULL_SHARE, GEOMETRY_VALID, IN_EXTENT, OUTSIDE_AOI,
-    OVERLAPS, GAPS, DUPLICATE_ROWS, LEFT_OUT, ROW_COUNT_PREVIOUS, ROW_COUNT_NEIGHBOURS, CHECKSUM_DRIFT, *RASTER_RULES,
+    OVERLAPS, GAPS, CLOUDS, DUPLICATE_ROWS, LEFT_OUT, ROW_COUNT_PREVIOUS, ROW_COUNT_NEIGHBOURS, CHECKSUM_DRIFT,
+    *RASTER_RULES,
 )  # fmt: skip
 # What can be judged of the true places alone; see `TableSubject.found_before_masking`.
 RULES_BEFORE_MASKING: tuple[Rule[TableSubject], ...] = (PRIMARY_KEY_UNIQUE, OUTSIDE_AOI, OVERLAPS, GAPS)

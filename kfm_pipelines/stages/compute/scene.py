@@ -13,7 +13,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.rasters import Raster
 from kfm_pipelines.declarations.scenes import NDVI, Scene
 from kfm_pipelines.declarations.tables import declared_schema
-from kfm_pipelines.errors import InputUnreadable, QualityRefused
+from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.scenes import FolderObject, SceneFacts, objects_to_read, read_scene
 from kfm_pipelines.stages.compute.assemble import raster_files, raster_table
 from kfm_pipelines.stages.compute.ndvi import vegetation_index
@@ -32,12 +32,11 @@ Folders = Mapping[str, Mapping[str, bytes]]  # objects by name, by folder
 
 
 def process_scenes(dataset: Dataset, objects: Sequence[SourceObject], load_area: "LoadArea") -> Computed:
-    """Pure. Raises InputUnreadable for metadata that cannot be right, and QualityRefused for too many clouds."""
+    """Pure. Raises InputUnreadable for metadata that cannot be right."""
     scene = _section(dataset)
     area, folders = load_area().shape, _by_folder(objects)
     found = [read_scene(scene.product, folder, members) for folder, members in folders.items()]
     inside = [one for one in found if one.touches(area)]
-    _refuse_clouds(inside, scene)
     inside.sort(key=lambda one: (one.acquired_at, one.scene_id))
     left_out = {OUTSIDE: len(found) - len(inside)} if len(inside) < len(found) else {}
     described = Computed(_table(inside, dataset), _attachments(inside, scene, folders), left_out)
@@ -80,14 +79,6 @@ def _by_folder(objects: Sequence[SourceObject]) -> Folders:
         folder, slash, name = one.asset_uri.rpartition("/")
         folders.setdefault(f"{folder}{slash}", {})[name] = one.data
     return folders
-
-
-def _refuse_clouds(scenes: Sequence[SceneFacts], scene: Scene) -> None:
-    """A scene whose clouds nobody has counted is taken."""
-    for one in scenes:
-        if one.cloud_cover is not None and one.cloud_cover > scene.cloud_cover:
-            found, allowed = f"{one.cloud_cover:g} %", f"{scene.cloud_cover:g} %"
-            raise QualityRefused(f"{one.scene_id} has clouds over {found}; scene.cloud_cover allows {allowed}")
 
 
 def _table(scenes: Sequence[SceneFacts], dataset: Dataset) -> "pa.Table":

@@ -10,8 +10,8 @@ import shapely
 
 from kfm_pipelines.declarations.areas import Area
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.errors import InputUnreadable, QualityRefused
-from kfm_pipelines.gates import judge_schema
+from kfm_pipelines.errors import InputUnreadable
+from kfm_pipelines.gates import judge_quality, judge_schema
 from kfm_pipelines.producer.samples.landsat import landsat_product
 from kfm_pipelines.stages.compute.process import process
 from kfm_pipelines.stages.compute.result import Computed, SourceObject
@@ -83,15 +83,19 @@ def row_of(made: Computed) -> dict[str, Any]:
     return row  # type: ignore[no-any-return]
 
 
-def test_a_cloudier_scene_than_declared_is_refused() -> None:
+@pytest.mark.parametrize("derived", [{}, {"derive": "ndvi"}])
+def test_a_cloudier_scene_than_declared_is_refused_by_the_gate(derived: dict[str, str]) -> None:
     clouds = row_of(computed(LANDSAT))["cloud_cover"]
-    assert computed(LANDSAT, cloud_cover=clouds).table.num_rows == 1
-    with pytest.raises(QualityRefused, match=rf"has clouds over {clouds:g} %; scene\.cloud_cover allows 1 %"):
-        computed(LANDSAT, cloud_cover=1.0)
+    for allowed, findings in ((clouds, []), (1.0, [f"1 of 1 scenes with more, up to {clouds:g} %"])):
+        dataset, made = described(LANDSAT, cloud_cover=allowed), computed(LANDSAT, cloud_cover=allowed, **derived)
+        judged = subject_of(made.table, dataset, attachments=made.attachments)
+        assert [one.measured for one in judge_quality(judged).findings] == findings
 
 
 def test_clouds_elsewhere_do_not_matter() -> None:
-    assert computed(LANDSAT, ELSEWHERE, cloud_cover=1.0).left_out == {OUTSIDE: 1}
+    dataset, made = described(LANDSAT, cloud_cover=1.0), computed(LANDSAT, ELSEWHERE, cloud_cover=1.0)
+    judged = subject_of(made.table, dataset, attachments=made.attachments)
+    assert [one.rule for one in judge_quality(judged).findings] == ["not-empty"]
 
 
 def test_a_picture_must_be_one() -> None:
