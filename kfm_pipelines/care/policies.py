@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 import rfc8785
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from kfm_pipelines.care.rules import ClassRules, Group, MaskRaster, Sensitivity
+from kfm_pipelines.care.rules import ClassRules, Group, MaskRaster, Sensitivity, resolutions_of
 from kfm_pipelines.declarations import ColumnName, DeclarationModel, KeyPart
 from kfm_pipelines.declarations.dataset import Dataset, read_yaml, validate_model
 from kfm_pipelines.errors import DeclarationInvalid, PolicyRefused
@@ -126,6 +126,12 @@ class Policy(DeclarationModel):
     @property
     def raster_rule(self) -> MaskRaster | None:
         return next((rules.raster for rules in self.classes.values() if rules.raster is not None), None)
+
+    @property
+    def finest_resolution(self) -> int | None:
+        """Of the H3 cells that are published instead of places; None if there are none."""
+        rules = [rule for rules in self.classes.values() for rule in rules.rules.values()]
+        return max((one for rule in rules for one in resolutions_of(rule)), default=None)
 
     @property
     def is_open(self) -> bool:

@@ -112,13 +112,14 @@ class ClassRules(DeclarationModel):
             if rule.method not in _METHODS[sensitivity]:
                 allowed = ", ".join(sorted(_METHODS[sensitivity]))
                 raise ValueError(f"classes.{sensitivity}.{kind}: method must be one of {allowed}, not {rule.method!r}")
-            finest = max(_resolutions(rule), default=0)
+            finest = max(resolutions_of(rule), default=0)
             if finest > _MAX_RESOLUTION.get(sensitivity, finest):
                 most = _MAX_RESOLUTION[sensitivity]
                 raise ValueError(f"classes.{sensitivity}.{kind}: resolution must be at most {most}, not {finest}")
 
 
-def _resolutions(rule: Rule) -> list[int]:
+def resolutions_of(rule: Rule) -> list[int]:
+    """Returns the resolutions of the H3 cells that a rule publishes instead of places."""
     match rule:
         case Generalise(resolution=one):
             return [one]

@@ -86,8 +86,23 @@ def _policy_problems(resources: Path, dataset: Dataset, source: DeclarationText)
     found = mismatches(policy, dataset)
     for mismatch in found:
         yield source.problem(("policy",), f"policy {policy.name} does not suit {dataset.dataset}: {mismatch}")
+    if policy.is_decided and (unused := _unused_resolution(dataset, policy)):
+        yield source.problem(("key", "h3_res"), unused)
     if not found:  # otherwise nobody knows which columns are published
         yield from _suite_problems(resources, dataset, policy, source)
+
+
+def _unused_resolution(dataset: Dataset, policy: Policy) -> str | None:
+    """Returns why no H3 cells of the resolution in the key are published: rasters, indices and joins make them, and
+    masking does, of which the finest count."""
+    resolution, masked = dataset.key.h3_res, policy.finest_resolution
+    if resolution == "none" or dataset.published_raster is not None or dataset.input.upstream:
+        return None
+    if masked is None:
+        return f"must be none: nothing that is published of {dataset.dataset} has H3 cells"
+    if resolution != str(masked):
+        return f"must be {masked}, the finest resolution of cells in the policy {policy.name}, or none"
+    return None
 
 
 def _authority_problems(resources: Path, policy: Policy, source: DeclarationText) -> Iterator[Problem]:

@@ -289,3 +289,30 @@ def test_a_split_by_a_column_that_is_not_there_is_found(resources: Path) -> None
     replace(resources / GAUGES, ("  window: hour", "  window: hour\n  split_by: {column: county, members: [riley]}"))
     [found, *_] = errors(check_declarations(resources, [resources / GAUGES]))
     assert "'county' must be a column of the table of type string or int64" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "message"),
+    [
+        (GAUGES, "h3_res: none", 'h3_res: "6"', "nothing that is published of usgs/streamflow has H3 cells"),
+        ("datasets/esa-sentinel-2-scenes.yaml", "h3_res: none", 'h3_res: "6"', "must be none: "),
+        (
+            SITES,
+            'h3_res: "5"',
+            'h3_res: "4"',
+            "must be 5, the finest resolution of cells in the policy heritage-sites@1",
+        ),
+        (SITES, 'h3_res: "5"', "h3_res: none", None),
+        ("datasets/usgs-landsat-ndvi.yaml", 'h3_res: "8"', 'h3_res: "7"', None),
+        ("datasets/noaa-mrms-reflectivity.yaml", 'h3_res: "6"', 'h3_res: "7"', None),
+    ],
+)
+def test_a_resolution_in_the_key_is_that_of_published_cells(
+    resources: Path, name: str, before: str, after: str, message: str | None
+) -> None:
+    replace(resources / name, (before, after))
+    found = [
+        one.message for one in check_declarations(resources, [resources / name]).problems if one.severity == "error"
+    ]
+    assert len(found) == (message is not None)
+    assert message is None or message in found[0]
