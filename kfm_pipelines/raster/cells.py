@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
 
 MAX_CELLS = 5_000_000
+PRECISION_BITS = 24  # of a 32-bit float
 _OPERATIONS: dict[Measure, str] = {
     "count": "count", "mean": "weighted_mean", "min": "min", "max": "max", "sum": "sum",
 }  # fmt: skip
@@ -122,11 +123,20 @@ def _numbers(found: list[Any], place: int) -> "dict[Measure, Numbers]":
     import numpy as np
 
     rows = [one["properties"] for one in found]
-    counts = np.array([row[f"count {place}"] for row in rows], np.float64)
+    counts = _rounded([row[f"count {place}"] for row in rows])
     numbers: dict[Measure, Numbers] = {"count": counts}
     for measure in MEASURES[1:]:
-        values = np.array([row[f"{measure} {place}"] for row in rows], np.float64)
+        values = _rounded([row[f"{measure} {place}"] for row in rows])
         numbers[measure] = np.where(counts > 0, values, np.nan)
     # Weights may put the mean of equal values a last digit away from them.
     numbers["mean"] = np.clip(numbers["mean"], numbers["min"], numbers["max"])
     return numbers
+
+
+def _rounded(numbers: list[float]) -> "Numbers":
+    """Rounds to the precision of 32-bit floats, by operations that are exact everywhere. Processors differ in the last
+    digits of a sine, on which outlines and areas depend, and a pixel has no more digits either."""
+    import numpy as np
+
+    fractions, exponents = np.frexp(np.array(numbers, np.float64))
+    return np.ldexp(np.round(np.ldexp(fractions, PRECISION_BITS)), exponents - PRECISION_BITS)

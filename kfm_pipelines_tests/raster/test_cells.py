@@ -70,6 +70,14 @@ def test_cells_are_in_order_and_each_has_a_value() -> None:
     assert list(zip(found.latitudes, found.longitudes, strict=True)) == centres
 
 
+def test_numbers_have_the_precision_of_pixels_and_may_be_larger() -> None:
+    [measures] = cell_statistics(pixels(VALUES / 7), 5).measures
+    for numbers in measures.values():
+        np.testing.assert_array_equal(numbers, numbers.astype(np.float32).astype(np.float64))
+    [large] = cell_statistics(pixels(np.full((3, 4), 3e38)), 3).measures
+    assert large["sum"].sum() == pytest.approx(12 * 3e38, rel=TOLERANCE)
+
+
 def test_each_band_has_its_own_values() -> None:
     """A cell in which one band has nothing has a count of 0 there, and no mean."""
     second = VALUES + 1000
