@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     FindBands = Callable[[bytes, str, Sequence[Band]], AbstractContextManager[list[BandSource]]]
 
+MAX_BLOCKS = 1_000_000  # of a GeoTIFF; to ask for so many takes some seconds
 GRIB_MARK, GRIB_END, GRIB_EDITION = b"GRIB", b"7777", 2
 
 
@@ -72,8 +73,17 @@ def refuse_cut_grib(data: bytes, name: str) -> None:
 
 
 def refuse_cut_geotiff(sources: Sequence[BandSource], size: int, name: str) -> None:
-    """Raises InputUnreadable unless every block of these bands lies within the file: only some of them are read."""
-    for one in sources:
+    """Raises InputUnreadable unless every block of these bands lies within the file: only some of them are read. GDAL
+    is asked for each, so there may be only so many."""
+    from rasterio.enums import Interleaving
+
+    # All bands of a file that has the values of a pixel together are in the same blocks.
+    together = [one for one in sources if one.dataset.interleaving is Interleaving.pixel]
+    asked = [*together[:1], *(one for one in sources if one not in together)]
+    count = sum(rows * columns for rows, columns in map(_block_counts, asked))
+    if count > MAX_BLOCKS:
+        raise InputUnreadable(f"{name} has {count} blocks; at most {MAX_BLOCKS} are read: write it with larger ones")
+    for one in asked:
         for place in _blocks_of(one):
             offset, length = (one.dataset.get_tag_item(f"BLOCK_{what}_{place}", "TIFF", bidx=one.number)
                               for what in ("OFFSET", "SIZE"))  # fmt: skip
@@ -82,10 +92,16 @@ def refuse_cut_geotiff(sources: Sequence[BandSource], size: int, name: str) -> N
 
 
 def _blocks_of(source: BandSource) -> Iterator[str]:
-    rows, columns = source.dataset.block_shapes[source.number - 1]
-    for y in range(-(-source.dataset.height // rows)):
-        for x in range(-(-source.dataset.width // columns)):
+    rows, columns = _block_counts(source)
+    for y in range(rows):
+        for x in range(columns):
             yield f"{x}_{y}"
+
+
+def _block_counts(source: BandSource) -> tuple[int, int]:
+    """Returns how many blocks of a band lie above each other and side by side."""
+    rows, columns = source.dataset.block_shapes[source.number - 1]
+    return -(-source.dataset.height // rows), -(-source.dataset.width // columns)
 
 
 def _number(band: Band, dataset: "DatasetReader", names: Sequence[str | None], name: str) -> int:

@@ -1,12 +1,14 @@
-"""Messages of GRIB2 are complete, and steps are chosen as declared."""
+"""Messages of GRIB2 and blocks of GeoTIFF are complete, and steps are chosen as declared."""
 
+import numpy as np
 import pytest
 
 from kfm_pipelines.declarations.rasters import Band
 from kfm_pipelines.errors import InputUnreadable
-from kfm_pipelines.raster.formats import refuse_cut_grib, step_of
+from kfm_pipelines.raster import formats
+from kfm_pipelines.raster.formats import geotiff_bands, refuse_cut_geotiff, refuse_cut_grib, step_of
 from kfm_pipelines.raster.netcdf import valid_range
-from kfm_pipelines_tests.fixtures.rasters.invented import RAIN
+from kfm_pipelines_tests.fixtures.rasters.invented import RAIN, geotiff
 
 
 def message(content: bytes = b"content", edition: int = 2) -> bytes:
@@ -47,3 +49,21 @@ def test_one_of_several_steps_has_to_be_declared() -> None:
 )
 def test_the_valid_values_of_cf(attributes: dict[str, str], expected: tuple[float, float] | None) -> None:
     assert valid_range(attributes) == expected
+
+
+@pytest.mark.parametrize(("interleave", "count"), [("pixel", 48), ("band", 96)])
+def test_blocks_of_a_geotiff_are_looked_for_once_and_only_so_many(
+    monkeypatch: pytest.MonkeyPatch, interleave: str, count: int
+) -> None:
+    """Two bands that are stored pixel by pixel have their blocks in common."""
+    values = np.random.default_rng(1).random((2, 48, 5), np.float32)
+    data = geotiff(values, blockysize=1, interleave=interleave)
+    bands = [Band(name=f"rain_{number}", source=number, unit="mm", description="Rain") for number in (1, 2)]
+    with geotiff_bands(data, "one", bands) as sources:
+        monkeypatch.setattr(formats, "MAX_BLOCKS", count)
+        refuse_cut_geotiff(sources, len(data), "one")
+        with pytest.raises(InputUnreadable, match="is cut; a block lies beyond its end"):
+            refuse_cut_geotiff(sources, len(data) - 1, "one")
+        monkeypatch.setattr(formats, "MAX_BLOCKS", count - 1)
+        with pytest.raises(InputUnreadable, match=f"has {count} blocks; at most {count - 1} are read"):
+            refuse_cut_geotiff(sources, len(data), "one")
