@@ -52,6 +52,8 @@ def test_the_size_of_one_object_is_not_that_of_the_folder() -> None:
     [
         (f"{PRODUCT}_MTL.json", "deleted", "deleted"),
         (f"{PRODUCT}_MTL.json", "purged", "deleted"),
+        (f"{PRODUCT}_MTL.xml", "deleted", "deleted"),
+        (f"{PRODUCT}_MTL.txt", "deleted", "created"),
         (f"{PRODUCT}_thumb_small.jpeg", "deleted", "created"),
     ],
 )
