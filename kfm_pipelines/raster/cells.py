@@ -139,4 +139,5 @@ def _rounded(numbers: list[float]) -> "Numbers":
     import numpy as np
 
     fractions, exponents = np.frexp(np.array(numbers, np.float64))
-    return np.ldexp(np.round(np.ldexp(fractions, PRECISION_BITS)), exponents - PRECISION_BITS)
+    rounded: Numbers = np.ldexp(np.round(np.ldexp(fractions, PRECISION_BITS)), exponents - PRECISION_BITS)
+    return rounded

@@ -84,7 +84,7 @@ def row_of(made: Computed) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("derived", [{}, {"derive": "ndvi"}])
-def test_a_cloudier_scene_than_declared_is_refused_by_the_gate(derived: dict[str, str]) -> None:
+def test_a_cloudier_scene_than_declared_is_refused_by_the_gate(derived: dict[str, Any]) -> None:
     clouds = row_of(computed(LANDSAT))["cloud_cover"]
     for allowed, findings in ((clouds, []), (1.0, [f"1 of 1 scenes with more, up to {clouds:g} %"])):
         dataset, made = described(LANDSAT, cloud_cover=allowed), computed(LANDSAT, cloud_cover=allowed, **derived)
