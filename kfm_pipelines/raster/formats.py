@@ -10,7 +10,7 @@ from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.raster import netcdf
 from kfm_pipelines.raster.bands import BandSource
 from kfm_pipelines.raster.hdf5 import refuse_other_files
-from kfm_pipelines.raster.open import open_memory
+from kfm_pipelines.raster.open import open_memory, open_raster
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -34,7 +34,7 @@ def step_of(band: Band, steps: Sequence[int], name: str) -> int:
 
 @contextmanager
 def geotiff_bands(data: bytes, name: str, bands: Sequence[Band]) -> "Iterator[list[BandSource]]":
-    with open_memory(data, name, "GTiff") as file, file.open(driver="GTiff") as dataset:
+    with open_raster(data, name, "GTiff") as dataset:
         sources = [BandSource(band, dataset, _number(band, dataset, dataset.descriptions, name)) for band in bands]
         yield sources
 
@@ -42,7 +42,7 @@ def geotiff_bands(data: bytes, name: str, bands: Sequence[Band]) -> "Iterator[li
 @contextmanager
 def grib_bands(data: bytes, name: str, bands: Sequence[Band]) -> "Iterator[list[BandSource]]":
     refuse_cut_grib(data, name)
-    with open_memory(data, name, "GRIB") as file, file.open(driver="GRIB") as dataset:
+    with open_raster(data, name, "GRIB") as dataset:
         elements = [dataset.tags(number).get("GRIB_ELEMENT") for number in dataset.indexes]
         yield [BandSource(band, dataset, _number(band, dataset, elements, name)) for band in bands]
 

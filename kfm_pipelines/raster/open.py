@@ -14,12 +14,10 @@ if TYPE_CHECKING:
 
 # Nothing beside the bytes is looked for or written, nothing is fetched, and values stay in the unit of the file.
 GDAL_OPTIONS = {
-    "GDAL_DISABLE_READDIR_ON_OPEN": "TRUE",
+    "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",  # TRUE would try each name instead of listing the folder
     "GDAL_PAM_ENABLED": "NO",
-    "CPL_CURL_ENABLED": "NO",
-    "GDAL_HTTP_MAX_RETRY": 0,
+    "CPL_VSIL_CURL_ALLOWED_FILENAME": "none",  # the only address that may be fetched is none at all
     "GRIB_NORMALIZE_UNITS": "NO",
-    "PROJ_NETWORK": "OFF",
 }
 _FORMATS = {"GTiff": "GeoTIFF", "GRIB": "GRIB2", "netCDF": "NetCDF"}
 
@@ -46,8 +44,10 @@ def open_memory(data: bytes, name: str, *drivers: str) -> "Iterator[MemoryFile]"
 
 @contextmanager
 def open_raster(data: bytes, name: str, *drivers: str) -> "Iterator[DatasetReader]":
-    """Raises InputUnreadable if none of the drivers can open it."""
+    """Raises InputUnreadable if none of the drivers can open it, or if it names another file."""
     with open_memory(data, name, *drivers) as file, file.open(driver=list(drivers)) as dataset:
+        if dataset.tags(ns="OVERVIEWS"):  # GDAL would open what is named there when it is asked for overviews
+            raise InputUnreadable(f"{name} has its overviews in another file; put them into the file itself")
         yield dataset
 
 

@@ -2,18 +2,23 @@
 
 import gzip
 import resource
-from pathlib import Path
+import socket
+from contextlib import ExitStack
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 import pytest
+import rasterio
 import shapely
 from numpy.testing import assert_array_equal
 from pyproj import Transformer
+from rasterio.io import MemoryFile
 
 from kfm_pipelines.declarations.areas import Area
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import InputUnreadable
+from kfm_pipelines.raster.open import open_memory
 from kfm_pipelines.raster.read import SourceRaster, read_raster
 from kfm_pipelines_tests.fixtures.rasters.invented import (
     NORTH,
@@ -22,10 +27,12 @@ from kfm_pipelines_tests.fixtures.rasters.invented import (
     VALUES,
     WEST,
     area,
-    from_origin,
     geotiff,
     netcdf,
+    overview_in,
     raster_dataset,
+    sparse_geotiff,
+    vrt_of,
 )
 
 NAN = np.nan
@@ -69,8 +76,6 @@ def test_a_sentinel_is_compared_in_the_type_of_the_file() -> None:
 
 
 def test_pixels_that_an_internal_mask_hides_are_missing(tmp_path: Path) -> None:
-    import rasterio
-
     path = tmp_path / "masked.tif"
     path.write_bytes(geotiff(VALUES))
     with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True), rasterio.open(path, "r+") as file:
@@ -136,10 +141,10 @@ def test_what_has_no_place_is_refused() -> None:
 
 def test_what_is_larger_than_the_limits_is_refused_before_it_is_allocated() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    huge = _sparse(70_000, 70_000, np.uint8, 70_000)
+    huge = sparse_geotiff(70_000, 70_000, np.uint8, 70_000)
     assert len(huge) < 10_000
     assert reason(huge) == "one.tif has 4900000000 pixels; input.limits.pixels allows 200000000"
-    bomb = _sparse(12_000, 12_000, np.float64, 12_000)
+    bomb = sparse_geotiff(12_000, 12_000, np.float64, 12_000)
     assert len(bomb) < 10_000
     assert "one.tif unpacks to 1152000000 bytes; input.limits.unpacked_bytes" in reason(bomb)
     many = raster_dataset(bands=[RAIN | {"name": f"b{n}"} for n in range(3)], limits={"pixels": 30})
@@ -147,26 +152,10 @@ def test_what_is_larger_than_the_limits_is_refused_before_it_is_allocated() -> N
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 
-def _sparse(width: int, height: int, kind: Any, rows: int) -> bytes:
-    from rasterio.io import MemoryFile
-
-    options = {"sparse_ok": True, "blockysize": rows, "compress": "deflate", "bigtiff": "yes"}
-    with MemoryFile() as file:
-        shape = {"width": width, "height": height, "count": 1, "dtype": kind, "crs": "EPSG:4326"}
-        file.open(driver="GTiff", transform=from_origin(-100, 40, 1e-4), **shape, **options).close()
-        return bytes(file.read())
-
-
-VRT = """<VRTDataset rasterXSize="4" rasterYSize="3"><SRS>EPSG:4326</SRS>
-<GeoTransform>-97.9,0.1,0,39,0,-0.1</GeoTransform>
-<VRTRasterBand dataType="Byte" band="1" subClass="VRTRawRasterBand">
-<SourceFilename relativetoVRT="0">{}</SourceFilename></VRTRasterBand></VRTDataset>"""
-
-
 @pytest.mark.parametrize("target", ["/etc/passwd", "/vsicurl/https://example.com/a.tif"])
 def test_a_raster_that_refers_to_others_is_not_opened(target: str) -> None:
     expected = "one.tif is not readable as GeoTIFF: it is another format, cut or bad"
-    assert reason(VRT.format(target).encode()) == expected
+    assert reason(vrt_of(target)) == expected
 
 
 def test_a_file_that_is_cut_is_refused_even_where_the_area_is_whole() -> None:
@@ -178,13 +167,41 @@ def test_a_file_that_is_cut_is_refused_even_where_the_area_is_whole() -> None:
     assert reason(b"") == "one.tif is empty"
 
 
-def test_files_beside_a_raster_are_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_beside_a_raster_are_not_looked_for() -> None:
     """An overview, a mask or statistics of another file never come into the values."""
-    monkeypatch.chdir(tmp_path)
-    for end in (".ovr", ".msk", ".aux.xml"):
-        (tmp_path / f"one.tif{end}").write_bytes(geotiff(VALUES + 1000))
-    assert_array_equal(values(geotiff())[0], VALUES)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.tif.aux.xml", "one.tif.msk", "one.tif.ovr"]
+    beside = {
+        ".ovr": geotiff(VALUES[:1, :2] + 1000, pixel=2 * PIXEL),
+        ".msk": geotiff(np.zeros((3, 4), np.uint8)),
+        ".aux.xml": b"<PAMDataset><PAMRasterBand band='1'><NoDataValue>5</NoDataValue></PAMRasterBand></PAMDataset>",
+    }
+    with open_memory(geotiff(), "one.tif", "GTiff") as file, ExitStack() as stack:
+        folder, name = PurePath(file.name).parent.name, PurePath(file.name).name
+        for end, data in beside.items():
+            stack.enter_context(MemoryFile(data, dirname=folder, filename=f"{name}{end}"))
+        dataset = stack.enter_context(file.open(driver="GTiff"))
+        assert (dataset.files, dataset.overviews(1), dataset.nodata) == ([file.name], [], None)
+        assert_array_equal(dataset.read(1, masked=True), VALUES)
+
+
+def test_a_raster_whose_overviews_are_elsewhere_is_refused(tmp_path: Path) -> None:
+    data = overview_in(tmp_path / "overview.tif", geotiff())
+    (tmp_path / "overview.tif").write_bytes(geotiff(VALUES[:1, :2] + 1000, pixel=2 * PIXEL))
+    assert reason(data) == "one.tif has its overviews in another file; put them into the file itself"
+
+
+@pytest.mark.parametrize("how", ["vsicurl", "vsicurl_streaming"])
+def test_nothing_is_fetched_from_the_network(how: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        address = f"/{how}/http://127.0.0.1:{server.getsockname()[1]}/overview.tif"
+        with (
+            rasterio.Env(GDAL_HTTP_TIMEOUT=1),
+            open_memory(overview_in(address, geotiff()), "one.tif", "GTiff") as file,
+            file.open(driver="GTiff") as dataset,
+        ):
+            assert dataset.overviews(1) == []
+        with pytest.raises(BlockingIOError):  # nobody has connected
+            server.accept()
 
 
 def test_a_measurement_that_would_be_nodata_is_refused() -> None:

@@ -20,10 +20,11 @@ def read(name: str) -> object:
 
 
 def test_an_s3_notification_wrapped_by_sns() -> None:
+    """It is about a fragment of a radar's volume, which no dataset takes (ADR 0037)."""
     (notice,) = objects(read("nexrad-level2-sns-wrapped-s3"))
     assert notice.asset_uri == "s3://unidata-nexrad-level2-chunks/KDAX/734/20151228-200051-001-S"
     assert (notice.size, notice.sequencer) == (11714, "00568194F4F94A44B5")
-    with pytest.raises(LocationUndeclared):
+    with pytest.raises(LocationUndeclared, match="is not under the bucket and prefix of any declared dataset"):
         resolve_event(notice, declared())
 
 
