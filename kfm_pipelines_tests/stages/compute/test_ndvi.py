@@ -110,15 +110,40 @@ def test_a_cut_band_is_refused() -> None:
         computed(objects)
 
 
+REAL = DATA / "landsat" / "LC08_L2SP_017036_20130419_20200913_02_T2"
+GEORGIA = Area("georgia", shapely.box(-87, 31, -79, 38))
+
+
+def real_objects() -> list[SourceObject]:
+    root = f"s3://usgs-landsat/collection02/level-2/standard/oli-tirs/2013/017/036/{REAL.name}/"
+    return [SourceObject(f"{root}{one.name}", one.read_bytes()) for one in REAL.iterdir() if one.suffix != ".xml"]
+
+
+def cleared(quality: SourceObject) -> SourceObject:
+    """The same scene on a day without clouds."""
+    with rasterio.open(io.BytesIO(quality.data)) as opened, MemoryFile() as file:
+        with file.open(**opened.profile) as target:
+            target.write(np.full(opened.shape, CLEAR, np.uint16), 1)
+        return dataclasses.replace(quality, data=bytes(file.read()))
+
+
 @needs_data
 def test_a_real_scene_under_clouds_has_a_raster_without_a_value_and_no_cells() -> None:
-    folder = DATA / "landsat" / "LC08_L2SP_017036_20130419_20200913_02_T2"
-    root = f"s3://usgs-landsat/collection02/level-2/standard/oli-tirs/2013/017/036/{folder.name}/"
-    objects = [
-        SourceObject(f"{root}{path.name}", path.read_bytes())
-        for path in folder.iterdir()
-        if not path.name.endswith("_MTL.xml")
-    ]
-    made = computed(objects, Area("georgia", shapely.box(-84, 33, -82, 35)))
+    made = computed(real_objects(), GEORGIA)
     assert made.table.num_rows == 0
     assert not np.isfinite(pixels(made)).any()
+
+
+@needs_data
+def test_the_index_of_real_bands_agrees_with_an_independent_reading() -> None:
+    made = computed([cleared(one) if "QA_PIXEL" in one.asset_uri else one for one in real_objects()], GEORGIA)
+    stored = []
+    for end in ("SR_B4", "SR_B5"):
+        with rasterio.open(REAL / f"{REAL.name}_{end}.TIF") as opened:
+            stored.append(opened.read(1).astype(float))
+    red, infrared = (one * 0.0000275 - 0.2 for one in stored)
+    measured = (stored[0] > 0) & (stored[1] > 0) & (red >= 0) & (infrared >= 0)
+    expected = np.where(measured, (infrared - red) / (infrared + red), np.nan)
+    assert np.isfinite(expected).sum() > 100_000
+    np.testing.assert_allclose(pixels(made), expected, atol=2e-6)
+    assert sum(made.table.column("ndvi_sum").to_pylist()) == pytest.approx(np.nansum(expected), rel=1e-3)
