@@ -94,6 +94,7 @@ WRONG: list[tuple[Document, Place, object]] = [
     (ITEM, ("properties", "kfm:dataset"), "nothing"),
     (ITEM, ("properties", "kfm:inputs_hash"), "ab"),
     (ITEM, ("properties", "kfm:late_inputs"), 0),
+    (ITEM, ("properties", "kfm:coordinates"), ["longitude"]),
     (ITEM, ("links", -1, "kfm:late"), False),
     (ITEM, ("properties", "kfm:policy"), "unversioned"),
     (ITEM, ("properties", "kfm:gates"), {"schema": "red"}),

@@ -240,13 +240,20 @@ def _properties(dataset: Dataset, facts: ReleaseFacts) -> dict[str, Any]:
         "kfm:gates": dict.fromkeys(facts.gates, "green"),
         "table:row_count": facts.rows,
         "table:columns": table_columns(table),
-        **({"table:primary_geometry": table.geometry_column} if table.geometry_column else {}),
+        **_places_of(table),
         **({"proj:code": REFERENCE_SYSTEM, "proj:bbox": list(facts.bbox)} if facts.bbox else {}),
         "storage:schemes": _storage_schemes(dataset, facts),
         **_processing(dataset, facts),
         **_care_properties(dataset, facts.care),
         **facts.attachments.properties,
     }
+
+
+def _places_of(table: Table) -> dict[str, Any]:
+    """Returns which columns hold the places of the rows."""
+    if table.geometry_column:
+        return {"table:primary_geometry": table.geometry_column}
+    return {"kfm:coordinates": [table.longitude_column, table.latitude_column]} if table.longitude_column else {}
 
 
 def _extensions_of(attachments: Attachments) -> list[str]:

@@ -27,7 +27,6 @@ from kfm_pipelines.stores.layout import Layout
 if TYPE_CHECKING:
     import pyarrow as pa
 
-COORDINATE_COLUMNS = ("longitude", "latitude")  # where no geometry is declared
 _STAC_KINDS = {"Feature": "item", "Collection": "collection", "Catalog": "catalog"}
 
 
@@ -152,13 +151,11 @@ def _check_data(release: PublishedRelease) -> Iterator[Check]:
     differing = ", ".join(sorted({name for name, _ in set(stated) ^ set(actual)})) or "order"
     found = f"{len(actual)}" if stated == actual else f"differs from the Item: {differing}"
     yield Check("columns", path, ok=stated == actual, found=found)
-    yield _check_bounding_box(path, table, release, columns)
+    yield _check_bounding_box(path, table, release)
 
 
-def _check_bounding_box(
-    path: str, table: "pa.Table", release: PublishedRelease, columns: list[dict[str, Any]]
-) -> Check:
-    location, stated = _location_columns(table, columns), release.item.get("bbox")
+def _check_bounding_box(path: str, table: "pa.Table", release: PublishedRelease) -> Check:
+    location, stated = _location_columns(table, release.item["properties"]), release.item.get("bbox")
     rasters = [name for name in release.files if release.stored_assets[name].get("type") == COG_TYPE]
     if location is None and not rasters:
         found = "no column holds a location" + (", but the Item has one" if stated else "")
@@ -169,14 +166,13 @@ def _check_bounding_box(
     return Check("bounding box", path, ok=same, found="" if same else "differs from the Item")
 
 
-def _location_columns(table: "pa.Table", columns: list[dict[str, Any]]) -> Table | None:
+def _location_columns(table: "pa.Table", properties: Mapping[str, Any]) -> Table | None:
     """Finds the location columns: by the file's metadata where it is GeoParquet, else by the Item."""
     geo = json.loads((table.schema.metadata or {}).get(b"geo", b"{}"))
-    geometry = geo.get("primary_column") or next((one["name"] for one in columns if one["type"] == "geometry"), None)
-    names = {one["name"] for one in columns}
-    if geometry is None and not names.issuperset(COORDINATE_COLUMNS):
+    geometry = geo.get("primary_column") or properties.get("table:primary_geometry")
+    longitude, latitude = (None, None) if geometry else properties.get("kfm:coordinates", (None, None))
+    if geometry is None and longitude is None:
         return None
-    longitude, latitude = (None, None) if geometry else COORDINATE_COLUMNS
     return Table.model_construct(
         primary_key=[], columns=[], geometry_column=geometry, longitude_column=longitude, latitude_column=latitude
     )

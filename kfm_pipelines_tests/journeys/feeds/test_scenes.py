@@ -16,13 +16,13 @@ from kfm_pipelines.producer.samples import SAMPLES
 from kfm_pipelines.producer.samples.landsat import landsat_folder, landsat_message, landsat_product
 from kfm_pipelines.stages.reproduce import REPRODUCED
 from kfm_pipelines.stages.trigger import RunTrigger
-from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.catalog.official_schemas import official_validator
 from kfm_pipelines_tests.fixtures.real_files import DATA, needs_data
 from kfm_pipelines_tests.fixtures.runs.batches import publish
 from kfm_pipelines_tests.fixtures.runs.dispatch import declared_anew
 from kfm_pipelines_tests.fixtures.runs.replay_runs import close_until, plan_replay
 from kfm_pipelines_tests.fixtures.sites.command import kfm_in_process
+from kfm_pipelines_tests.fixtures.sites.own_datasets import item_of
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 DAY, NEXT_DAY = datetime(2025, 12, 4, tzinfo=UTC), datetime(2025, 12, 5, tzinfo=UTC)
@@ -46,12 +46,6 @@ def fed_by_its_own_provider(site: Site, name: str, **changes: Any) -> tuple[Site
     provider.set_up()
     provision(opened.services.settings, opened.services.datasets)
     return opened, provider
-
-
-def item_of(site: Site, name: str, key: str) -> dict[str, Any]:
-    path = site.data / Layout(site.services.datasets[name].pipeline).item(key)
-    document: dict[str, Any] = json.loads(path.read_text())
-    return document
 
 
 def verify_everything(site: Site) -> None:
