@@ -15,7 +15,9 @@ from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.gates.verdict import OUTSIDE_AREA
 from kfm_pipelines.parquet.parquet import write_parquet, write_published
 from kfm_pipelines_tests.fixtures.features import (
+    BOWTIE,
     COLUMNS,
+    FAULTS,
     TABLE,
     WRITERS,
     as_geojson,
@@ -31,7 +33,6 @@ from kfm_pipelines_tests.fixtures.features import (
 from kfm_pipelines_tests.fixtures.real_files import DATA, needs_data
 
 GEOJSON = layer("geojson")
-BOWTIE = shapely.Polygon([(-98, 38), (-97, 39), (-97, 38), (-98, 39)])
 
 
 @needs_data
@@ -130,43 +131,6 @@ def test_a_shape_that_collapses_when_repaired_is_refused() -> None:
     repairing = layer("geojson", vector={"invalid": "repair"})
     with pytest.raises(InputUnreadable, match=r"0: 1 feature has a geometry that cannot be repaired$"):
         features_of(repairing, as_geojson(plots(shapely.LineString([(-98, 38), (-98, 38)]))))
-
-
-FAULTS = {
-    "a bow tie": ([BOWTIE], "1 feature has an invalid geometry"),
-    "a ring without area": (
-        [shapely.Polygon([(-98, 38), (-97, 39), (-96, 40), (-98, 38)])],
-        "1 feature has a ring without area",
-    ),
-    "a hole without area": (
-        [
-            shapely.box(-98, 38, -97, 39),
-            shapely.Polygon(
-                [(-98, 38), (-97, 38), (-97, 39)], [[(-97.2, 38.1), (-97.1, 38.2), (-97.2, 38.1), (-97.2, 38.1)]]
-            ),
-        ],
-        "1 feature has a ring without area",
-    ),
-    "an empty shape": ([shapely.Polygon(), shapely.MultiPolygon()], "2 features have an empty geometry"),
-    "no shape": ([None, shapely.Point(-98, 38), None], "2 features have no geometry"),
-    "an endless coordinate": ([shapely.Point(np.inf, 38)], "1 feature has a coordinate that is no number"),
-    "a collection": (
-        [shapely.GeometryCollection([shapely.Point(-98, 38), BOWTIE])],
-        "1 feature has a collection of geometries instead of one",
-    ),
-    "out of range": (
-        [shapely.Point(-98, 38), shapely.Point(-98, 1000)],
-        "1 feature has a place outside of longitudes from -180 to 180 and latitudes from -90 to 90$",
-    ),
-    "swapped axes": (
-        [shapely.Point(38, -98), shapely.Point(39, -99)],
-        "2 features have a place outside .* 90; with longitude and latitude swapped all would be in it$",
-    ),
-    "antimeridian": (
-        [shapely.box(-179.5, 38, 179.5, 39), shapely.LineString([(179, 1), (-179, 1)]), shapely.Point(179, 1)],
-        "2 features have a shape across the antimeridian; have it cut in two there$",
-    ),
-}
 
 
 @pytest.mark.parametrize("case", FAULTS)

@@ -1,22 +1,22 @@
 """GeoJSON is in WGS 84 unless it names another system, and stays GeoJSON whatever is around its features."""
 
 import json
-from typing import Any
 
 import pytest
 
 from kfm_pipelines.errors import InputUnreadable
-from kfm_pipelines_tests.fixtures.features import as_geojson, features_of, layer, named_system, plots, shapes_of
+from kfm_pipelines_tests.fixtures.features import (
+    as_geojson,
+    change_first_feature,
+    features_of,
+    layer,
+    named_system,
+    plots,
+    shapes_of,
+)
 
 DATASET = layer("geojson")
 UTM, WGS84 = "urn:ogc:def:crs:EPSG::26914", "urn:ogc:def:crs:OGC:1.3:CRS84"
-
-
-def changed(document: bytes, **members: Any) -> bytes:
-    """The first feature of the document with other members."""
-    parsed = json.loads(document)
-    parsed["features"][0] |= members
-    return json.dumps(parsed).encode()
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def test_a_system_that_the_file_names_is_honoured() -> None:
         ),
         (as_geojson(plots(), crs={"type": "name"}), "has a member crs that does not name a reference system"),
         (
-            changed(as_geojson(plots(), crs=named_system(WGS84)), crs=named_system(UTM)),
+            change_first_feature(as_geojson(plots(), crs=named_system(WGS84)), crs=named_system(UTM)),
             "states two different reference systems",
         ),
         (
-            changed(
+            change_first_feature(
                 as_geojson(plots()),
                 crs=named_system(UTM),
                 geometry={"type": "Point", "coordinates": [-98, 38], "crs": named_system(WGS84)},
@@ -105,7 +105,7 @@ def test_one_feature_alone_is_read() -> None:
 
 
 def test_dates_stay_as_they_are_written_until_they_are_declared() -> None:
-    data = changed(as_geojson(plots()), properties={"PLOT": "2025-12-04", "acres": 1})
+    data = change_first_feature(as_geojson(plots()), properties={"PLOT": "2025-12-04", "acres": 1})
     assert features_of(DATASET, data)["plot"].to_pylist().count("2025-12-04") == 1
 
 

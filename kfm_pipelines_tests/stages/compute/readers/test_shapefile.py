@@ -10,15 +10,14 @@ import pytest
 from kfm_pipelines.declarations.inputs import Limits
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.stages.compute.readers.shapefile import _unpack
-from kfm_pipelines_tests.fixtures.features import as_shapefile, features_of, layer, plots, zip_of
+from kfm_pipelines_tests.fixtures.features import as_shapefile, features_of, layer, plots, unzipped, zip_of
 
 DATASET = layer("shapefile")
 GOOD = as_shapefile(plots())
 
 
 def members(data: bytes = GOOD) -> dict[str, bytes]:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+    return unzipped(data)
 
 
 def limited(**limits: int) -> Any:
