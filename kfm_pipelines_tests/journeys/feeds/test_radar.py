@@ -12,6 +12,7 @@ import pytest
 import rasterio
 from rasterio.io import MemoryFile
 from rasterio.windows import from_bounds
+from rio_cogeo.cogeo import cog_validate
 
 from kfm_pipelines.producer.samples import SAMPLES
 from kfm_pipelines.producer.samples.mrms import mrms_object
@@ -45,6 +46,8 @@ def feed(site: Site, name: str, hour: datetime, objects: dict[str, bytes]) -> tu
         provider.send(body)
         provider.send(body)
     assert opened.work()["published"] == 1
+    bodies = [json.loads(row["body"]) for row in opened.fetch("SELECT body FROM kfm.inbox")]
+    assert [body["Type"] for body in bodies] == ["Notification"] * len(objects)  # of SNS, with S3's own inside
     return opened, f"{SOURCES[name]}:kansas_statewide:6:{hour:%Y-%m-%dT%H}Z:v1-0-0"
 
 
@@ -55,7 +58,9 @@ def pixels_of(site: Site, name: str, key: str) -> tuple[Any, Any]:
 
 def assert_maximum_of_scans(site: Site, key: str, *scans: bytes) -> None:
     """Compares pixels with the gates that metpy puts in their middle, and cells with the pixels."""
-    with rasterio.open(asset_of(site, NEXRAD, key, "raster")) as raster:
+    path = asset_of(site, NEXRAD, key, "raster")
+    assert cog_validate(str(path), strict=True) == (True, [], [])
+    with rasterio.open(path) as raster:
         published, transform = raster.read(1, masked=True), raster.transform
     gates = [gates_on_pixels(data, transform, published.shape) for data in scans]
     expected = np.maximum(*gates)  # NaN unless both have a gate there

@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import geopandas
@@ -14,8 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 import rasterio
 import shapely
+from pystac.validation import validate_dict
+from rio_cogeo.cogeo import cog_validate
 
 from kfm_pipelines.local.stack import Stack
+from kfm_pipelines_tests.fixtures.catalog.official_schemas import official_validator
 from kfm_pipelines_tests.fixtures.real_files import DATA, TRIBAL_AREAS, need_tribal_areas, needs_data
 from kfm_pipelines_tests.fixtures.runs.dispatch import declared_anew
 from kfm_pipelines_tests.fixtures.sites.own_datasets import asset_of, column, daily, declare_all, item_of, upload
@@ -110,7 +114,9 @@ def published(
     """All files announced by S3 itself and published together; and the key of each dataset."""
     root = tmp_path_factory.mktemp("real") / "site"
     with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
-        site = declare_all(declared_anew(opened, "usgs-streamflow", _gauges_everywhere), DECLARED)
+        site = declared_anew(opened, "usgs-streamflow", _gauges_everywhere)
+        site = declared_anew(site, "drought-tribal-areas", lambda one: one.update(late="patch"))  # weeks a year apart
+        site = declare_all(site, DECLARED)
         keys = {
             name: upload(site, name, day, path.name, path.read_bytes())
             for name, day, path in (
@@ -121,8 +127,8 @@ def published(
                 (STREAMFLOW, "2019-02-14", GAUGES_FILE),
             )
         }
-        for path in TRIBAL_AREAS[:1]:
-            keys[DROUGHT] = upload(site, DROUGHT, path.stem.removeprefix("USDM_"), path.name, path.read_bytes())
+        for path in TRIBAL_AREAS:
+            upload(site, DROUGHT, path.stem.removeprefix("USDM_"), path.name, path.read_bytes())
         site.work()
         yield site, keys
 
@@ -139,9 +145,15 @@ def rows_of(published: Published, name: str) -> list[dict[str, Any]]:
 def test_all_are_published_and_verified(published: Published) -> None:
     site, keys = published
     assert site.fetch("SELECT key, reason FROM kfm.dead_letters") == []
-    assert all(item_of(site, name, key)["properties"]["table:row_count"] > 0 for name, key in keys.items())
-    shapes = site.fetch("SELECT DISTINCT shape FROM kfm.inbox")
-    assert [row["shape"] for row in shapes] == ["s3-notification"]
+    official = official_validator()
+    for name, key in keys.items():
+        item = item_of(site, name, key)
+        assert item["properties"]["table:row_count"] > 0
+        assert validate_dict(item, validator=official)[1:] == item["stac_extensions"]
+    messages = site.fetch("SELECT shape, body FROM kfm.inbox")
+    assert {(row["shape"], json.loads(row["body"])["Type"]) for row in messages} == {
+        ("s3-notification", "Notification")
+    }
     verify_everything(site)
 
 
@@ -149,7 +161,9 @@ def test_pixels_and_cells_of_gfs(published: Published) -> None:
     site, keys = published
     with rasterio.open(f"netcdf:{GFS_FILE}:{GFS_NAME}") as file:
         everything, grid = file.read(1), file.transform
-    with rasterio.open(asset_of(site, GFS, keys[GFS], "raster")) as raster:
+    path = asset_of(site, GFS, keys[GFS], "raster")
+    assert cog_validate(str(path), strict=True) == (True, [], [])
+    with rasterio.open(path) as raster:
         values, transform = raster.read(1, masked=True), raster.transform
     left, top = round((transform.c - grid.c) / grid.a), round((transform.f - grid.f) / grid.e)
     expected = everything[top : top + values.shape[0], left : left + values.shape[1]]
@@ -221,9 +235,11 @@ def test_readings_of_usgs_gauges(published: Published) -> None:
 
 
 @need_tribal_areas
-def test_classes_of_the_drought_monitor(published: Published) -> None:
-    expected = pd.read_parquet(TRIBAL_AREAS[0])
-    found = rows_of(published, DROUGHT)
+@pytest.mark.parametrize("path", TRIBAL_AREAS, ids=lambda path: path.stem)
+def test_classes_of_the_drought_monitor(published: Published, path: Path) -> None:
+    key = f"drought-tribal-areas:united_states:none:{path.stem.removeprefix('USDM_')}:v1-0-0"
+    found = pq.read_table(asset_of(published[0], DROUGHT, key)).to_pylist()
+    expected = pd.read_parquet(path)
     names = {"gnis": "GNIS", "lsad": "LSAD", "usdm_class": "USDM Class", "class_area_m2": "USDM Class Area (m^2)"}
     assert sorted(tuple(row[name] for name in names) for row in found) == sorted(
         expected[list(names.values())].drop_duplicates().itertuples(index=False, name=None)
