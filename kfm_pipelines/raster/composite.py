@@ -1,10 +1,12 @@
-"""Makes one raster of several with the same grid, pixel by pixel. Missing values count for nothing."""
+"""Makes one raster of several, pixel by pixel: layers of one place, or tiles side by side. Missing values count for
+nothing."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations.rasters import Composite
-from kfm_pipelines.raster.grid import Pixels
+from kfm_pipelines.errors import InputUnreadable
+from kfm_pipelines.raster.grid import PixelGrid, Pixels
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,65 +15,72 @@ if TYPE_CHECKING:
     Values = NDArray[np.float32]
 
 
-def combine(rasters: Iterator[Pixels], how: Composite) -> Pixels:
-    """Holds one raster at a time besides the result, so it may be an iterator that reads them."""
-    first = next(rasters)
-    return Pixels(first.grid, _COMPOSITES[how](first.values, (one.values for one in rasters)))
+def combine(rasters: Iterator[Pixels], onto: PixelGrid, bands: int, how: Composite) -> Pixels:
+    """Puts rasters on a grid that contains each of them. Holds one at a time besides the result, so it may be an
+    iterator that reads them."""
+    shape = (bands, onto.height, onto.width)
+    placed = ((_place(onto, one.grid), one.values) for one in rasters)
+    if how in ("mean", "sum"):
+        return Pixels(onto, _add_up(placed, shape, average=how == "mean"))
+    return Pixels(onto, _keep(placed, shape, _KEEP[how]))
 
 
-def _keep_first(values: "Values", others: "Iterator[Values]") -> "Values":
+def _place(onto: PixelGrid, tile: PixelGrid) -> tuple[slice, slice, slice]:
+    left, top = onto.offset_of(tile)
+    return slice(None), slice(top, top + tile.height), slice(left, left + tile.width)
+
+
+def _keep(
+    placed: "Iterator[tuple[tuple[slice, ...], Values]]",
+    shape: tuple[int, ...],
+    keep: "Callable[[Values, Values], None]",
+) -> "Values":
     import numpy as np
 
-    for other in others:
-        np.copyto(values, other, where=np.isnan(values))
+    values = np.full(shape, np.nan, np.float32)
+    for place, others in placed:
+        keep(values[place], others)
     return values
 
 
-def _keep_least(values: "Values", others: "Iterator[Values]") -> "Values":
+def _keep_first(values: "Values", others: "Values") -> None:
     import numpy as np
 
-    for other in others:
-        np.fmin(values, other, out=values)
-    return values
+    np.copyto(values, others, where=np.isnan(values))
 
 
-def _keep_largest(values: "Values", others: "Iterator[Values]") -> "Values":
+def _keep_least(values: "Values", others: "Values") -> None:
     import numpy as np
 
-    for other in others:
-        np.fmax(values, other, out=values)
-    return values
+    np.fmin(values, others, out=values)
 
 
-def _add(values: "Values", others: "Iterator[Values]") -> "Values":
+def _keep_largest(values: "Values", others: "Values") -> None:
     import numpy as np
 
-    sums, counts = _sums_and_counts(values, others)
-    return np.where(counts, sums, np.nan).astype(np.float32)
+    np.fmax(values, others, out=values)
 
 
-def _average(values: "Values", others: "Iterator[Values]") -> "Values":
-    import numpy as np
-
-    sums, counts = _sums_and_counts(values, others)
-    return np.where(counts, sums / np.maximum(counts, 1), np.nan).astype(np.float32)
-
-
-def _sums_and_counts(values: "Values", others: "Iterator[Values]") -> "tuple[NDArray[np.float64], NDArray[Any]]":
-    import numpy as np
-
-    sums, counts = np.nan_to_num(values.astype(np.float64), copy=False), (~np.isnan(values)).astype(np.int32)
-    for other in others:
-        sums += np.nan_to_num(other)
-        counts += ~np.isnan(other)
-    return sums, counts
-
-
-_COMPOSITES: "Mapping[Composite, Callable[[Values, Iterator[Values]], Values]]" = {
+_KEEP: "Mapping[Composite, Callable[[Values, Values], None]]" = {
     "refuse": _keep_first,  # of one: several are refused before they are read
     "first": _keep_first,
-    "mean": _average,
     "min": _keep_least,
     "max": _keep_largest,
-    "sum": _add,
 }
+
+
+def _add_up(placed: "Iterator[tuple[tuple[slice, ...], Values]]", shape: tuple[int, ...], *, average: bool) -> "Values":
+    import numpy as np
+
+    sums, counts = np.zeros(shape, np.float64), np.zeros(shape, np.int32)
+    for place, others in placed:
+        sums[place] += np.nan_to_num(others)
+        counts[place] += ~np.isnan(others)
+    if average:
+        np.divide(sums, counts, out=sums, where=counts > 0)
+    sums[counts == 0] = np.nan
+    with np.errstate(over="ignore"):
+        values: Values = sums.astype(np.float32)
+    if np.isinf(values).any():
+        raise InputUnreadable("the objects of the key add up to values beyond 32-bit floats; composite: sum cannot be")
+    return values

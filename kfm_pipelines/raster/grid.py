@@ -1,5 +1,6 @@
 """The grid of a raster: its reference system, origin, pixel size and shape; and which part of it an area covers."""
 
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,25 @@ class PixelGrid:
         pairs = zip(self.bounds, other.bounds, strict=True)
         return all(abs(one - two) <= TOLERANCE * self.transform.a for one, two in pairs)
 
+    def offset_of(self, other: "PixelGrid") -> tuple[int, int]:
+        """Returns how many columns east and rows south of this grid another begins, to the nearest pixel."""
+        here, there = self.transform, other.transform
+        return round((there.c - here.c) / here.a), round((there.f - here.f) / here.e)
+
+    def is_aligned_with(self, other: "PixelGrid") -> bool:
+        """Whether the pixels of another grid would coincide, but for rounding, with those of this one continued."""
+        if self.crs != other.crs:
+            return False
+        (left, top), here = self.offset_of(other), self.transform
+        expected = (
+            here.c + left * here.a,
+            here.f + (top + other.height) * here.e,
+            here.c + (left + other.width) * here.a,
+            here.f + top * here.e,
+        )
+        pairs = zip(expected, other.bounds, strict=True)
+        return all(abs(one - two) <= TOLERANCE * here.a for one, two in pairs)
+
     def cut(self, window: "Window") -> "PixelGrid":
         from affine import Affine
 
@@ -78,6 +98,8 @@ def grid_of(dataset: "DatasetReader", name: str) -> PixelGrid:
     transform = dataset.transform
     if transform.is_identity:
         raise InputUnreadable(f"{name} has no origin and pixel size; it must have a geotransform")
+    if not all(map(math.isfinite, transform)):
+        raise InputUnreadable(f"{name} has an origin or a pixel size that is not a number")
     if transform.b or transform.d or transform.a <= 0 or transform.e >= 0:
         raise InputUnreadable(f"{name} has a rotated or mirrored grid; rows must run from north to south")
     return PixelGrid(_named_system(dataset.crs), transform, dataset.width, dataset.height)
@@ -99,7 +121,7 @@ def adopt_declared(found: PixelGrid, declared: Grid | None, name: str) -> PixelG
     if found.crs != wanted.crs:
         raise InputUnreadable(f"{name} is in {found.code or 'another system'}, and raster.grid declares {declared.crs}")
     if not found.agrees_with(wanted):
-        raise InputUnreadable(f"{name} has the grid {_describe(found)}, and raster.grid declares {_describe(wanted)}")
+        raise InputUnreadable(f"{name} has the grid {describe(found)}, and raster.grid declares {describe(wanted)}")
     return wanted
 
 
@@ -202,7 +224,7 @@ def _named_system(crs: "CRS") -> "CRS":
     return CRS.from_epsg(4326) if unnamed else crs
 
 
-def _describe(grid: PixelGrid) -> str:
+def describe(grid: PixelGrid) -> str:
     transform = grid.transform
     size = f"{grid.width} × {grid.height} pixels of {transform.a:.9g} × {-transform.e:.9g}"
     return f"{size} from {transform.c:.9g}, {transform.f:.9g}"

@@ -4,20 +4,21 @@ import bz2
 import math
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.declarations.areas import Area
 from kfm_pipelines.declarations.inputs import Limits
 from kfm_pipelines.declarations.rasters import Band, Grid, Raster
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.raster.bands import is_sentinel, measured
-from kfm_pipelines.raster.grid import LONGITUDE_LATITUDE, PixelGrid, declared_grid, is_plain, project_points, window_of
+from kfm_pipelines.raster.grid import LONGITUDE_LATITUDE, PixelGrid, declared_grid, is_plain, project_points
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from rasterio.windows import Window
 
 PIXEL_DEGREES = 0.01
 METRES_PER_DEGREE = 111_000.0
@@ -46,17 +47,23 @@ class RadarSweep:
         return float(self.first_gate + self.gate * self.values.shape[1])
 
 
+def level3_grid(data: bytes, name: str, raster: Raster, limits: Limits) -> PixelGrid:
+    """Returns the declared grid, or the one around the radar."""
+    if raster.grid is not None:
+        return declared_grid(raster.grid)
+    return _default_grid(read_sweep(data, name, raster.bands[0], limits))
+
+
 def read_level3(
-    data: bytes, name: str, raster: Raster, limits: Limits, area: Area
+    data: bytes, name: str, raster: Raster, limits: Limits, choose: "Callable[[PixelGrid], Window]"
 ) -> "tuple[PixelGrid, PixelGrid, NDArray[np.float32]]":
-    """Returns the whole grid, the part of it that the area covers, and the values there."""
+    """Returns the whole grid, the chosen part of it, and the values there."""
     import numpy as np
 
     sweeps = [read_sweep(data, name, band, limits) for band in raster.bands]
     whole = _default_grid(sweeps[0]) if raster.grid is None else declared_grid(raster.grid)
     limits.refuse(name, pixels=whole.width * whole.height)
-    window = window_of(whole, area, name)
-    grid = whole.cut(window)
+    grid = whole.cut(choose(whole))
     limits.refuse(name, pixels=grid.width * grid.height * len(sweeps))
     values = np.stack([_on_grid(one, band, grid, name) for one, band in zip(sweeps, raster.bands, strict=True)])
     return whole, grid, values

@@ -134,6 +134,7 @@ def test_a_declared_grid_is_required_and_replaces_a_rounded_one() -> None:
 
 def test_what_has_no_place_is_refused() -> None:
     assert "has no reference system" in reason(geotiff(crs=None))
+    assert "has an origin or a pixel size that is not a number" in reason(geotiff(west=NAN))
     assert "lies outside the area box" in reason(geotiff(), within=area(10, 10, 20, 20))
     utm = geotiff(crs="EPSG:32614", west=600_000, north=4_300_000, pixel=1000)
     assert "lies outside the area box" in reason(utm, within=area(10, 10, 20, 20))

@@ -1,6 +1,7 @@
 """Objects of a key become one raster with its picture and its table, the same in any order; real files agree with what
 rasterio reads of them."""
 
+import itertools
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 import rasterio
+import shapely
 from PIL import Image
 from rasterio.io import MemoryFile
 from rasterio.mask import mask
@@ -25,7 +27,7 @@ from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.stages.compute.assemble import assemble
 from kfm_pipelines.stages.compute.process import process
 from kfm_pipelines.stages.compute.result import Computed, SourceObject
-from kfm_pipelines_tests.fixtures.rasters.invented import VALUES, area, geotiff, raster_dataset
+from kfm_pipelines_tests.fixtures.rasters.invented import NORTH, VALUES, WEST, area, geotiff, raster_dataset
 from kfm_pipelines_tests.fixtures.real_files import DATA, needs_data
 
 NAN = np.nan
@@ -90,13 +92,61 @@ def test_the_first_of_several_is_the_first_by_name_in_whatever_order_they_come()
     np.testing.assert_array_equal(published_values(one)[0], np.where(np.isnan(some), other, some))
 
 
-def test_several_objects_need_a_declared_composite_and_one_grid() -> None:
+def test_several_objects_need_a_declared_composite_and_pixels_that_coincide() -> None:
     with pytest.raises(
         InputUnreadable, match=r"0\.tif and s3://bucket/1\.tif are in one key; declare raster\.composite"
     ):
         run(raster_dataset(), geotiff(), geotiff())
     with pytest.raises(InputUnreadable, match=r"1\.tif has another grid than s3://bucket/0\.tif"):
-        run(raster_dataset(composite="max"), geotiff(), geotiff(west=-97.8))
+        run(raster_dataset(composite="max"), geotiff(), geotiff(west=-97.85))
+
+
+def cut_into_tiles(whole: np.ndarray[Any, Any], columns: int, rows: int, crs: str, pixel: float) -> list[bytes]:
+    """Tiles of a raster near Salina that overlap by two pixels, row by row."""
+    west, north = (WEST, NORTH) if crs == "EPSG:4326" else (600_000.0, 4_320_000.0)
+    tiles = []
+    for top, bottom in itertools.pairwise(np.linspace(0, whole.shape[0], rows + 1, dtype=int)):
+        for left, right in itertools.pairwise(np.linspace(0, whole.shape[1], columns + 1, dtype=int)):
+            part = whole[max(0, top - 2) : bottom, max(0, left - 2) : right]
+            place = {"west": west + max(0, left - 2) * pixel, "north": north - max(0, top - 2) * pixel}
+            tiles.append(geotiff(part, crs=crs, pixel=pixel, **place))
+    return tiles
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(2, 1), (2, 2)])
+@pytest.mark.parametrize(("crs", "pixel"), [("EPSG:4326", 0.01), ("EPSG:32614", 1000.0)])
+@pytest.mark.parametrize("composite", ["first", "mean", "max"])
+def test_tiles_are_published_as_the_file_they_were_cut_from(
+    columns: int, rows: int, crs: str, pixel: float, composite: str
+) -> None:
+    values = np.random.default_rng(7).normal(20, 5, (40, 60)).astype(np.float32)
+    values[5:8, 10:50] = NAN
+    near = Area("triangle", shapely.Polygon([(-97.95, 39.01), (-97.3, 38.95), (-97.6, 38.62)]))
+    dataset = raster_dataset(composite=composite, h3_res="6")
+    whole = run(dataset, *cut_into_tiles(values, 1, 1, crs, pixel), within=near)
+    tiles = [
+        SourceObject(f"s3://bucket/{number}.tif", data)
+        for number, data in enumerate(cut_into_tiles(values, columns, rows, crs, pixel))
+    ]
+    for arrived in (tiles, tiles[::-1]):
+        assert as_bytes(process(dataset, arrived, lambda: near)) == as_bytes(whole)
+
+
+def test_the_window_of_a_mosaic_is_refused_before_it_is_allocated() -> None:
+    """Two small tiles at either end of the state: between them are a million million pixels."""
+    dataset = raster_dataset(composite="first")
+    near, far = (geotiff(VALUES, pixel=1e-6, west=west, north=north) for west, north in ((-98, 39), (-97, 38)))
+    with pytest.raises(InputUnreadable, match=r"all 2 objects of the key has \d{12,} pixels; input\.limits\.pixels"):
+        run(dataset, near, far)
+
+
+def test_a_tile_outside_the_area_and_a_composite_that_is_nodata_are_refused() -> None:
+    dataset = raster_dataset(composite="mean")
+    with pytest.raises(InputUnreadable, match=r"1\.tif lies outside the area box"):
+        run(dataset, geotiff(), geotiff(west=-97.5), within=area(-98, 38, -97.5, 40))
+    low, high = (geotiff(np.full((3, 4), value, np.float32)) for value in (-9998, -10000))
+    with pytest.raises(InputUnreadable, match=r"all 2 objects of the key has values of -9999, which raster\.nodata"):
+        run(dataset, low, high)
 
 
 def test_what_was_read_back_assembles_to_the_same_bytes() -> None:
