@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -20,14 +21,16 @@ import yaml
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.declarations.inputs import Format
 from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.operations.datasets.trial import Trial, run_trial
 from kfm_pipelines.operations.verify import Check, load_trust_root, verify_key
 from kfm_pipelines.parquet.parquet import read_parquet
 from kfm_pipelines.producer.messages import s3_notification
+from kfm_pipelines.producer.samples import streamflow_object
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import load_settings
 from kfm_pipelines_tests.fixtures.features import COLUMNS, as_geojson, as_geopackage, as_shapefile, layer, plots
 from kfm_pipelines_tests.fixtures.leaks.scanner import Canary, Scanner
-from kfm_pipelines_tests.fixtures.runs.batches import UploadedObject, publish, receive
+from kfm_pipelines_tests.fixtures.runs.batches import UploadedObject, publish, receive, upload
 from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_site
 
 pytestmark = pytest.mark.slow
@@ -172,6 +175,34 @@ def test_an_open_layer_is_published_with_its_boxes_and_verifies(site: Site) -> N
     assert np.allclose(item["bbox"], plots().total_bounds)
     assert not failures(site, key)
     assert run_stages(site, "fields", key) == {key: "nothing changed since revision 1"}
+
+
+@pytest.mark.parametrize(("name", "ending"), [("plots", "geojson"), ("fields", "gpkg")])
+def test_a_trial_of_the_same_file_has_the_bytes_that_are_published(
+    site: Site, tmp_path: Path, name: str, ending: str
+) -> None:
+    frame = planted()[0] if name == "plots" else plots(system="EPSG:26914")
+    data = as_geojson(frame) if name == "plots" else as_geopackage(frame)
+    key = upload_layer(site, name, data, ending=ending, month="2025-09")
+    assert run_stages(site, name, key) == {}
+    (tmp_path / f"2025-09-0.{ending}").write_bytes(data)
+    trial = try_file(site, f"land/{name}", tmp_path / f"2025-09-0.{ending}")
+    assert (trial.key, trial.refusals, trial.is_green) == (key, (), True)
+    assert trial.data == published(site, name, key)
+
+
+def test_a_trial_of_a_table_has_the_bytes_that_are_published(site: Site, tmp_path: Path) -> None:
+    receive(site.services, upload(site))
+    publish(site.services, site.dataset, [site.key()], f"run-{uuid4()}")
+    (tmp_path / "one.parquet").write_bytes(streamflow_object(START)[1])
+    trial = try_file(site, "usgs/streamflow", tmp_path / "one.parquet")
+    assert (trial.key, trial.is_green) == (site.key(), True)
+    assert trial.data == (site.data / f"processed/usgs-streamflow/{site.key()}.parquet").read_bytes()
+
+
+def try_file(site: Site, name: str, path: Path) -> Trial:
+    services = site.services
+    return run_trial(services.settings.resources, services.datasets[name], [path], services.today(), site.environment)
 
 
 def test_what_a_clipped_layer_leaves_out_is_in_the_log(site: Site) -> None:

@@ -128,8 +128,9 @@ def _policy_refusals(policy: Policy, dataset: Dataset, today: date) -> list[str]
 def _mask(services: Services, config: KeyConfig, trial: Trial, computed: Computed) -> Trial:
     """Like the stage: a table that is not as declared is refused before it is masked."""
     dataset, policy = trial.dataset, trial.policy
+    has_boxes = dataset.processor == "vector"
     if not policy.masks:
-        data = write_published(computed.table, dataset.table)
+        data = write_published(computed.table, dataset.table, boxes=has_boxes)
         return replace(trial, table=read_parquet(data, trial.key), data=data, attachments=computed.attachments)
     try:
         rules = _rules(services, policy)
@@ -143,7 +144,7 @@ def _mask(services: Services, config: KeyConfig, trial: Trial, computed: Compute
             masked = replace(mask(computed.table, dataset, policy, rules.secret), findings=fit.findings)
     except PolicyRefused as error:
         return replace(trial, refusals=(*trial.refusals, str(error)))
-    data = write_published(masked.table, rules.published_table(dataset))
+    data = write_published(masked.table, rules.published_table(dataset), boxes=has_boxes)
     return replace(
         trial,
         table=read_parquet(data, trial.key),
