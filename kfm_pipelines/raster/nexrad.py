@@ -41,6 +41,8 @@ class RadarSweep:
     first_gate: float  # distance of its near edge, in metres
     gate: float  # length of a gate
     values: "NDArray[np.float64]"
+    product: str = ""  # its name
+    unit: str | None = None
 
     @property
     def reach(self) -> float:
@@ -51,7 +53,7 @@ def level3_grid(data: bytes, name: str, raster: Raster, limits: Limits) -> Pixel
     """Returns the declared grid, or the one around the radar."""
     if raster.grid is not None:
         return declared_grid(raster.grid)
-    return _default_grid(read_sweep(data, name, raster.bands[0], limits))
+    return grid_around(read_sweep(data, name, raster.bands[0], limits))
 
 
 def read_level3(
@@ -61,7 +63,7 @@ def read_level3(
     import numpy as np
 
     sweeps = [read_sweep(data, name, band, limits) for band in raster.bands]
-    whole = _default_grid(sweeps[0]) if raster.grid is None else declared_grid(raster.grid)
+    whole = grid_around(sweeps[0]) if raster.grid is None else declared_grid(raster.grid)
     limits.refuse(name, pixels=whole.width * whole.height)
     grid = whole.cut(choose(whole))
     limits.refuse(name, pixels=grid.width * grid.height * len(sweeps))
@@ -96,7 +98,9 @@ def _sweep_of(data: bytes, band: Band) -> RadarSweep:
     if not (math.isfinite(file.lon) and math.isfinite(file.lat) and abs(file.lat) <= 90 and abs(file.lon) <= 180):
         raise ValueError("no place of the radar")
     width = float(np.median(end - start))
-    return RadarSweep(file.lon, file.lat, middle[order], width, layer["first"] * gate, gate, values[order])
+    unit = getattr(file.map_data, "units", None)
+    place = file.lon, file.lat, middle[order], width, layer["first"] * gate, gate, values[order]
+    return RadarSweep(*place, product=file.product_name, unit=unit)
 
 
 def _rectangle(radials: list[Any]) -> "NDArray[np.uint8]":
@@ -110,7 +114,7 @@ def _rectangle(radials: list[Any]) -> "NDArray[np.uint8]":
     return levels
 
 
-def _default_grid(sweep: RadarSweep) -> PixelGrid:
+def grid_around(sweep: RadarSweep) -> PixelGrid:
     """Returns a grid of hundredths of a degree around the radar, on whole hundredths, so that radars share pixels."""
     north_south = sweep.reach / METRES_PER_DEGREE
     east_west = north_south / math.cos(math.radians(abs(sweep.latitude) + north_south))

@@ -8,7 +8,7 @@ import pytest
 
 from kfm_pipelines.declarations.rasters import Band
 from kfm_pipelines.errors import InputUnreadable
-from kfm_pipelines.raster.nexrad import RadarSweep, _default_grid, _gates_at, read_sweep
+from kfm_pipelines.raster.nexrad import RadarSweep, _gates_at, grid_around, read_sweep
 from kfm_pipelines.raster.read import SourceRaster, read_raster
 from kfm_pipelines_tests.fixtures.rasters.invented import area, raster_dataset
 from kfm_pipelines_tests.fixtures.rasters.radar_gates import gates_on_pixels
@@ -43,7 +43,7 @@ def test_between_radials_that_are_missing_there_is_nothing() -> None:
 
 
 def test_the_grid_around_a_radar_is_on_whole_hundredths_and_has_all_gates() -> None:
-    west, south, east, north = _default_grid(four_quarters()).bounds
+    west, south, east, north = grid_around(four_quarters()).bounds
     assert all(abs(edge * 100 - round(edge * 100)) < 1e-6 for edge in (west, south, east, north))
     assert (west, south, east, north) == pytest.approx((-100.23, 37.81, -99.77, 38.19), abs=0.02)
 

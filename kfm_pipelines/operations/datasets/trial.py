@@ -80,11 +80,17 @@ def run_trial(
     """Takes all files as the objects of one key. `environ` may have the secrets of policies. Raises KfmError if the
     files cannot be read at all."""
     if dataset.processor == "scene":
-        raise SettingsInvalid("scenes stay where their provider keeps them, so they cannot be tried on local files")
+        raise SettingsInvalid(
+            f"{dataset.dataset} describes scenes, which stay in folders of their provider and cannot be tried on local "
+            "files: check and add it, then look at the first scene that is announced with kfm status"
+        )
     if dataset.input.upstream:
         raise SettingsInvalid(
             f"{dataset.dataset} takes no files: it follows from what is published of {dataset.input.location}"
         )
+    for path in files:
+        if path.is_dir():
+            raise SettingsInvalid(f"{path} is a folder; name the files in it that are the objects of one key")
     services = _offline_services(resources, environ, today)
     config = KeyConfig(services, dataset)
     policy = load_policy(resources, dataset.policy)

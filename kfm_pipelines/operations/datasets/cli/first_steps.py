@@ -31,10 +31,12 @@ _NAME = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)*/[a-z0-9_]+(-[a-z0-9_]+)*")
 def new(name: str, source: str, force: bool, as_json: bool) -> None:
     """Look at an object and write a complete declaration to edit, with a policy that is closed until it is decided."""
     from kfm_pipelines.operations.datasets.new.draft import SampleObject, draft_declaration
-    from kfm_pipelines.operations.datasets.new.inspectors import inspect_object
+    from kfm_pipelines.operations.datasets.new.inspectors import SCENES, inspect_object
 
     if not _NAME.fullmatch(name):
         raise click.UsageError(f"{name!r} is not a name; write DOMAIN/NAME in lower case, such as usgs/streamflow")
+    if source.endswith("/") or Path(source).is_dir():
+        raise InputUnreadable(f"{source} is a folder; name one object in it. If it is a scene: {SCENES}")
     resources = resources_directory()
     declaration = resources / "datasets" / f"{pipeline_of(name)}.yaml"
     policy = resources / "policies" / f"{pipeline_of(name)}.yaml"
@@ -90,7 +92,7 @@ def _refuse_large(size: int, _etag: str) -> None:
 
 @click.command("try")
 @click.argument("declaration", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Write what would be published here.")
 @json_option
 def try_declaration(declaration: Path, files: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
@@ -109,4 +111,4 @@ def try_declaration(declaration: Path, files: tuple[Path, ...], out: Path | None
     trial = run_trial(resources, result.datasets[0], files, datetime.now(UTC).date(), os.environ)
     written = write_trial(trial, out) if out is not None else []
     document = trial_document(trial, written)
-    respond(document, lambda: display_trial(document), as_json=as_json, ok=trial.is_green)
+    respond(document, lambda: display_trial(document, out), as_json=as_json, ok=trial.is_green)

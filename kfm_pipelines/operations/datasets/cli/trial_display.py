@@ -38,7 +38,7 @@ def trial_document(trial: Trial, written: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def display_trial(document: dict[str, Any]) -> None:
+def display_trial(document: dict[str, Any], out: Path | None) -> None:
     console.print(document["key"], style="bold")
     for line in _content_lines(document):
         console.print(make_printable(f"  {line}"))
@@ -46,6 +46,8 @@ def display_trial(document: dict[str, Any]) -> None:
         _display_gate(gate)
     for line in _outcome_lines(document):
         console.print(make_printable(f"  {line}"))
+    if out is not None and not document["written"]:
+        console.print(f"  written    nothing to {out}, because nothing would be published")
     console.print("would be published" if document["ok"] else "would NOT be published")
 
 

@@ -21,6 +21,7 @@ from kfm_pipelines.operations.datasets.schema import SCHEMA_FILE
 LEAST_BYTES, MOST_BYTES = 64 * 1024**2, 2 * 1024**3
 MARGIN = 0.25  # of the range of values, on either side
 BAND_MARGIN = 1.0  # likewise, of bands, whose bounds refuse an object
+SPARSE = 0.5  # a raster with more pixels without a value may have none at all in an area, such as rain on a dry day
 DEFAULT_AUTHORITY, DEFAULT_BUCKET, DEFAULT_AREA = "kfm-data-stewards", "kfm-ingest", "kansas_statewide"
 
 
@@ -147,7 +148,9 @@ def _raster_section(found: ObjectInspection) -> dict[str, Any]:
             limits["sentinels"] = list(band.sentinels)
         named = {"name": band.name, "source": band.source, "unit": band.unit, "description": band.description}
         bands.append({**named, **limits})
-    return {"bands": bands, **({"grid": dict(found.grid)} if found.grid else {})}
+    sparse = max(band.missing_share for band in found.bands) > SPARSE
+    grid = {"grid": dict(found.grid)} if found.grid else {}
+    return {"bands": bands, **grid, **({"nodata_share": 1.0} if sparse else {})}
 
 
 def _table_section(table: FoundTable) -> dict[str, Any]:

@@ -5,14 +5,19 @@ GDAL gets only bytes that can be nothing but the format: it would open others wi
 
 import io
 import zipfile
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.declarations.identity import BBox
 from kfm_pipelines.errors import InputUnreadable
-from kfm_pipelines.operations.datasets.new.inspection import ObjectInspection
+from kfm_pipelines.operations.datasets.new.inspection import FoundTable, ObjectInspection
 from kfm_pipelines.operations.datasets.new.tables import SAMPLE_ROWS, describe_table
+from kfm_pipelines.operations.datasets.new.undeclared import undeclared
+from kfm_pipelines.parquet.geoparquet import box_of, read_geo_columns, read_stated_systems
 from kfm_pipelines.raster.open import GDAL_OPTIONS
+from kfm_pipelines.stages.compute.readers.geoparquet import read_geoparquet
+from kfm_pipelines.vector.systems import choose_system
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,15 +46,43 @@ def inspect_features(data: bytes, name: str, known: str) -> ObjectInspection:
         raise _unreadable(name, known)
     if not info["crs"]:
         raise InputUnreadable(f"{name} names no reference system, so its places are unknown")
+    found = describe_table(_name_geometry(table, meta), geometry="geometry")
     several = (f"the file has the layers {', '.join(layers)}; this is about the first",) if len(layers) > 1 else ()
     return ObjectInspection(
         format=known,
         processor="vector",
-        table=describe_table(_name_geometry(table, meta), geometry="geometry"),
-        extent=_extent(info),
+        table=found,
+        extent=_in_degrees(info["total_bounds"], info["crs"]),
+        options=_options(found),
         layer=layers[0] if len(layers) > 1 else None,
         unsure=several,
     )
+
+
+def inspect_geoparquet(data: bytes, name: str) -> ObjectInspection | None:
+    """Returns None for Parquet that says nothing of geometries, or nothing that can be read."""
+    try:
+        primary, _ = read_geo_columns(data)
+    except (OSError, ValueError, RecursionError):  # pyarrow's own included
+        return None
+    if primary is None:
+        return None
+    table = read_geoparquet(data, name, undeclared("parquet", geometry=primary))
+    if primary not in table.column_names:
+        return None
+    system = choose_system(read_stated_systems(data), name)
+    found = describe_table(table, geometry=primary)
+    return ObjectInspection(
+        format="parquet",
+        processor="vector",
+        table=found,
+        extent=_in_degrees(box_of(table.column(primary)), system),
+        options=_options(found),
+    )
+
+
+def _options(found: FoundTable) -> dict[str, str]:
+    return {"columns": "declared"} if found.left_out else {}
 
 
 def _unreadable(name: str, known: str) -> InputUnreadable:
@@ -81,12 +114,11 @@ def _name_geometry(table: "pa.Table", meta: dict[str, Any]) -> "pa.Table":
     return table.rename_columns(["geometry" if column == found else column for column in table.column_names])
 
 
-def _extent(info: dict[str, Any]) -> BBox | None:
+def _in_degrees(bounds: Sequence[float] | None, system: Any) -> BBox | None:
     from pyproj import Transformer
 
-    bounds = info["total_bounds"]
     if bounds is None:
         return None
-    to_degrees = Transformer.from_crs(info["crs"], "OGC:CRS84", always_xy=True)
-    west, south, east, north = to_degrees.transform_bounds(*bounds)
-    return (west, south, east, north)
+    to_degrees = Transformer.from_crs(system, "OGC:CRS84", always_xy=True)
+    west, south, east, north = bounds
+    return to_degrees.transform_bounds(west, south, east, north)

@@ -31,6 +31,7 @@ class FoundBand:
     bounds: tuple[float, float] | None = None
     sentinels: tuple[float, ...] = ()
     step: int | None = None  # which of several times or levels
+    missing_share: float = 0.0  # of pixels that have no value
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,26 +2,31 @@
 
 import csv
 import json
+import re
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
-from kfm_pipelines.declarations import Table
-from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.declarations.inputs import Dialect, Format, Input, Limits
+from kfm_pipelines.declarations.inputs import Dialect, Format
 from kfm_pipelines.errors import InputUnreadable
-from kfm_pipelines.operations.datasets.new.features import inspect_features
+from kfm_pipelines.operations.datasets.new.features import inspect_features, inspect_geoparquet
 from kfm_pipelines.operations.datasets.new.inspection import ObjectInspection
-from kfm_pipelines.operations.datasets.new.rasters import inspect_raster
+from kfm_pipelines.operations.datasets.new.rasters import inspect_level3, inspect_raster
 from kfm_pipelines.operations.datasets.new.tables import describe_table
+from kfm_pipelines.operations.datasets.new.undeclared import undeclared
+from kfm_pipelines.raster.read import GZIP
 from kfm_pipelines.stages.compute.readers import READERS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Inspector = Callable[[bytes, str, str], ObjectInspection]  # bytes, name, format
 SNIFFED_CHARACTERS = 20_000
+RASTER_FORMATS = ("geotiff", "grib2", "netcdf", "nexrad-level3")
+SCENES = (
+    "scenes stay in folders of their provider and are not drafted: copy resources/datasets/usgs-landsat-ndvi.yaml or "
+    "esa-sentinel-2-scenes.yaml and edit it (docs/datasets.md, Scenes)"
+)
 _DELIMITERS = ",;\t|"
+_LEVEL3 = re.compile(rb"(?:SD|NX|NO)US\d{2} [A-Z]{4} \d{6}\r\r\n")  # the header of a bulletin, near the beginning
 _BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -35,9 +40,13 @@ def inspect_object(data: bytes, name: str) -> ObjectInspection:
 
 def format_of(data: bytes, name: str) -> str:
     """Tells the format by the first bytes, else by the end of the name."""
+    if data.startswith(GZIP):
+        return _format_in_gzip(data, name)
     for magic, known in _MAGIC.items():
         if data.startswith(magic):
             return known
+    if _LEVEL3.search(data[:64]):
+        return "nexrad-level3"
     ending = PurePosixPath(name.lower()).suffix
     if ending in (".json", ".geojson") and data.lstrip()[:1] == b"{":
         return _format_of_json(data, name)
@@ -58,7 +67,6 @@ _MAGIC: Mapping[bytes, str] = {
     b"GRIB": "grib2",
     b"CDF": "netcdf",
     b"\x89HDF": "netcdf",
-    b"\x1f\x8b": "grib2",  # as NOAA packs its mosaics
 }
 _ENDINGS: Mapping[str, str] = {
     ".parquet": "parquet",
@@ -77,7 +85,20 @@ _ENDINGS: Mapping[str, str] = {
     ".grib2": "grib2",
     ".grb2": "grib2",
     ".nc": "netcdf",
+    ".nids": "nexrad-level3",
 }
+
+
+def _format_in_gzip(data: bytes, name: str) -> str:
+    """Only rasters are read from gzip, as NOAA packs its mosaics."""
+    try:
+        first = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(data, SNIFFED_CHARACTERS)
+    except zlib.error:
+        raise InputUnreadable(f"{name} is not readable as gzip: it is damaged") from None
+    known = None if first.startswith(GZIP) else format_of(first, name.removesuffix(".gz"))
+    if known not in RASTER_FORMATS:
+        raise InputUnreadable(f"{name} is packed by gzip, which only rasters may be; unpack it first")
+    return known
 
 
 def _format_of_json(data: bytes, name: str) -> str:
@@ -90,6 +111,8 @@ def _format_of_json(data: bytes, name: str) -> str:
         raise InputUnreadable(f"{name} is not JSON, and not one object a line") from None
     if document.get("type") in ("FeatureCollection", "Feature"):
         return "geojson"
+    if "LANDSAT_METADATA_FILE" in document or {"utmZone", "latitudeBand"} <= document.keys():
+        raise InputUnreadable(f"{name} describes a scene; {SCENES}")
     if isinstance(document.get("value"), dict) and "timeSeries" in document["value"]:
         return "usgs-iv"
     return "ndjson"
@@ -103,8 +126,8 @@ def _is_object(line: bytes) -> bool:
 
 
 def _inspect_table(data: bytes, name: str, known: str, dialect: Dialect | None = None) -> ObjectInspection:
-    table = READERS[known](data, name, _undeclared(known, dialect or Dialect()))  # type: ignore[index]
-    found = describe_table(table, _geometry_of(table))
+    table = READERS[known](data, name, undeclared(known, dialect))  # type: ignore[index]
+    found = describe_table(table)
     options: dict[str, Any] = {"timezone": found.timezone} if found.timezone else {}
     if found.left_out:
         options["columns"] = "declared"
@@ -113,21 +136,12 @@ def _inspect_table(data: bytes, name: str, known: str, dialect: Dialect | None =
     return ObjectInspection(known, "table", table=found, extent=found.extent, options=options)
 
 
+def _inspect_parquet(data: bytes, name: str, known: str) -> ObjectInspection:
+    return inspect_geoparquet(data, name) or _inspect_table(data, name, known)
+
+
 def _inspect_delimited(data: bytes, name: str, known: str) -> ObjectInspection:
     return _inspect_table(data, name, known, _dialect_of(data, name))
-
-
-def _undeclared(known: str, dialect: Dialect) -> Dataset:
-    """Stands for a dataset without columns: a reader then leaves everything as the object has it."""
-    read: dict[str, Any] = {"format": known, "formats": {}, "csv": dialect, "timezone": None, "columns": "all"}
-    columns: dict[str, Any] = {"columns": []}
-    parts: dict[str, Any] = {
-        "dataset": "new/dataset",
-        "processor": "table",
-        "input": Input.model_construct(None, **read, limits=Limits()),
-        "table": Table.model_construct(None, **columns),
-    }
-    return Dataset.model_construct(None, **parts)
 
 
 def _dialect_of(data: bytes, name: str) -> Dialect:
@@ -150,18 +164,8 @@ def _sniff(head: str) -> str:
         return max(_DELIMITERS, key=line.count)
 
 
-def _geometry_of(table: "pa.Table") -> str | None:
-    """Returns the primary column of GeoParquet."""
-    try:
-        stated = json.loads((table.schema.metadata or {}).get(b"geo", b"{}"))
-    except ValueError:
-        return None
-    name = stated.get("primary_column")
-    return name if name in table.column_names else None
-
-
 INSPECTORS: Mapping[str, Inspector] = {
-    "parquet": _inspect_table,
+    "parquet": _inspect_parquet,
     "csv": _inspect_delimited,
     "ndjson": _inspect_table,
     "usgs-iv": _inspect_table,
@@ -171,4 +175,5 @@ INSPECTORS: Mapping[str, Inspector] = {
     "geotiff": inspect_raster,
     "grib2": inspect_raster,
     "netcdf": inspect_raster,
+    "nexrad-level3": inspect_level3,
 }

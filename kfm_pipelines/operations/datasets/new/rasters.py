@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.declarations.identity import BBox
 from kfm_pipelines.declarations.inputs import Limits
+from kfm_pipelines.declarations.rasters import Band
 from kfm_pipelines.errors import InputUnreadable
 from kfm_pipelines.operations.datasets.check.units import unit_problem
 from kfm_pipelines.operations.datasets.new.inspection import FoundBand, ObjectInspection
 from kfm_pipelines.operations.datasets.new.types import column_name
 from kfm_pipelines.raster.hdf5 import refuse_other_files
+from kfm_pipelines.raster.nexrad import grid_around, read_sweep
 from kfm_pipelines.raster.open import open_memory
 from kfm_pipelines.raster.read import unpack_gzip
 
@@ -35,6 +37,27 @@ def inspect_raster(data: bytes, name: str, known: str) -> ObjectInspection:
                 bands = [_inspect_band(raster, number, _source(raster, number, known)) for number in _numbers(raster)]
                 return _describe(raster, known, bands)
         return _inspect_variables(file, variables, known)
+
+
+def inspect_level3(data: bytes, name: str, known: str) -> ObjectInspection:
+    """Takes the first layer of radials; each radar has pixels of its own around it, so no grid is declared."""
+    import numpy as np
+
+    first = Band(name="first", source=1, unit=NO_UNIT, description="First layer of radials")
+    sweep = read_sweep(unpack_gzip(data, name, Limits()), name, first, Limits())
+    measured = sweep.values[np.isfinite(sweep.values)]
+    found = FoundBand(
+        name=column_name(sweep.product.removesuffix(" Data Array")),
+        source=1,
+        unit=sweep.unit if sweep.unit and unit_problem(sweep.unit) is None else NO_UNIT,
+        description=sweep.product,
+        bounds=(float(measured.min()), float(measured.max())) if measured.size else None,
+        missing_share=1.0,  # a radar sees a circle, and most of the time a clear sky
+    )
+    several = "objects of several radars or scans in one key need raster.composite, such as max"
+    guess = ("the product states no unit; unit: 1 is a guess",) if found.unit == NO_UNIT else ()
+    extent = grid_around(sweep).bounds
+    return ObjectInspection(known, "raster", bands=(found,), extent=extent, unsure=(*guess, several))
 
 
 def _inspect_variables(file: "MemoryFile", variables: Sequence[str], known: str) -> ObjectInspection:
@@ -93,7 +116,8 @@ def _inspect_band(raster: "DatasetReader", number: int, source: int | str) -> Fo
     bounds = (float(measured.min()), float(measured.max())) if measured.size else None
     meaning = str(title).split("[")[0].strip() or f"Band {number}"
     known_unit = NO_UNIT if unit_problem(unit) else unit
-    return FoundBand(column_name(str(short)), source, known_unit, meaning, bounds, sentinels)
+    missing = 1 - measured.size / sample.size
+    return FoundBand(column_name(str(short)), source, known_unit, meaning, bounds, sentinels, missing_share=missing)
 
 
 def _with_unique_names(bands: Sequence[FoundBand]) -> tuple[FoundBand, ...]:

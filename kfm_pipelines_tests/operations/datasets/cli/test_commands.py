@@ -74,8 +74,9 @@ def test_from_a_file_to_a_trial(resources: Path, tmp_path: Path) -> None:
     assert [step["missing"] for step in checked["missing"]] == [
         "the policy new-gauges is undecided, so nothing would be published"
     ]
-    closed = datasets(resources, "try", str(declaration), str(path))
+    closed = datasets(resources, "try", str(declaration), str(path), "--out", str(tmp_path / "closed"))
     assert closed.code == 1
+    assert f"written    nothing to {tmp_path / 'closed'}, because nothing would be published" in closed.out
     assert "policy new-gauges@1 is undecided" in closed.out
     assert closed.out.endswith("would NOT be published\n")
 
@@ -100,6 +101,23 @@ def test_wrong_usage_is_one_sentence(resources: Path, arguments: tuple[str, ...]
     result = datasets(resources, *arguments)
     assert result.code == code
     assert message in result.err
+
+
+def test_folders_of_scenes_are_refused_with_what_to_do_instead(resources: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "LC08_L2SP_017036_20130419_20200913_02_T2"
+    folder.mkdir()
+    (folder / "a_MTL.json").write_text(json.dumps({"LANDSAT_METADATA_FILE": {}}))
+    copy = "copy resources/datasets/usgs-landsat-ndvi.yaml or esa-sentinel-2-scenes.yaml and edit it"
+    for source in (str(folder), str(folder / "a_MTL.json"), "s3://usgs-landsat/collection02/"):
+        result = datasets(resources, "new", "a/b", "--from", source)
+        assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+        assert copy in result.err
+    tried = datasets(resources, "try", str(resources / "datasets/usgs-landsat-ndvi.yaml"), str(folder))
+    assert tried.code == 1
+    assert "usgs/landsat-ndvi describes scenes" in tried.err
+    assert "check and add it, then look at the first scene that is announced with kfm status" in tried.err
+    table = datasets(resources, "try", str(resources / "datasets/usgs-streamflow.yaml"), str(folder))
+    assert table.err == f"kfm: {folder} is a folder; name the files in it that are the objects of one key\n"
 
 
 def test_a_file_that_cannot_be_read_leaves_nothing_behind(resources: Path, tmp_path: Path) -> None:

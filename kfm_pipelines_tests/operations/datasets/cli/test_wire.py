@@ -1,5 +1,6 @@
 """A new dataset on a running site: wired, uploaded to, taken in, and never lost."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,16 @@ def test_check_knows_whether_the_running_code_has_loaded_the_declaration(
     declaration.write_text(declaration.read_text().replace("title: Second", "title: Third"))
     steps = {one["missing"]: one["next"] for one in run(site, "check", str(declaration), "--json")["missing"]}
     assert steps["the running code has an older version of it"] == reload
+
+
+def test_a_declaration_is_written_from_an_object_in_s3(site: Site, readings: Path) -> None:
+    key = "usgs/third/2025/12/04/00/readings.parquet"
+    s3_client().put_object(Bucket=site.bucket, Key=key, Body=readings.read_bytes())
+    written = run(site, "new", "usgs/third", "--from", f"s3://{site.bucket}/{key}", "--json")
+    assert written["ok"]
+    dataset = load_dataset(Path(written["declaration"]))
+    assert (dataset.input.bucket, dataset.input.prefix, dataset.key.window) == (site.bucket, "usgs/third/", "hour")
+    assert re.fullmatch(dataset.input.object_pattern, key)
+    none = kfm_in_process(site.environment, "datasets", "new", "a/b", "--from", f"s3://{site.bucket}/not/there.csv")
+    assert (none.code, none.out, none.err.count("\n")) == (1, "", 1)
+    assert "not/there.csv" in none.err

@@ -1,5 +1,6 @@
 """A declaration that is written from an object is valid, complete, and closed until somebody decides."""
 
+import gzip
 import io
 import json
 from datetime import date, datetime, timedelta
@@ -186,13 +187,18 @@ def test_the_policy_is_closed(resources: Path) -> None:
         ("x.tif", b"II*\x00", "geotiff"),
         ("x.bin", b"GRIB", "grib2"),
         ("x.zip", b"PK\x03\x04", "shapefile"),
+        ("x", b"\x01\r\r\n048 \r\r\nSDUS53 KDDC 170501\r\r\nN0QDDC\r\r\n", "nexrad-level3"),
+        ("x.grib2.gz", gzip.compress(b"GRIB"), "grib2"),
     ],
 )
 def test_the_format_follows_from_the_bytes_or_the_name(name: str, data: bytes, known: str) -> None:
     assert format_of(data, name) == known
 
 
-@pytest.mark.parametrize(("name", "data"), [("x.xyz", b"abc"), ("x.json", b"{a"), ("x.parquet", b"PAR1")])
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("x.xyz", b"abc"), ("x.json", b"{a"), ("x.parquet", b"PAR1"), ("x.csv.gz", gzip.compress(b"a,b"))],
+)
 def test_what_cannot_be_read_is_refused_in_a_sentence(name: str, data: bytes) -> None:
     with pytest.raises(InputUnreadable, match=rf"^{name} "):
         inspect_object(data, name)
