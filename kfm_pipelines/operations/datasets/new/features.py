@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.declarations.identity import BBox
 from kfm_pipelines.errors import InputUnreadable
+from kfm_pipelines.operations.datasets.new.blank_dataset import blank_dataset
 from kfm_pipelines.operations.datasets.new.inspection import FoundTable, ObjectInspection
 from kfm_pipelines.operations.datasets.new.tables import SAMPLE_ROWS, describe_table
-from kfm_pipelines.operations.datasets.new.undeclared import undeclared
 from kfm_pipelines.parquet.geoparquet import box_of, read_geo_columns, read_stated_systems
 from kfm_pipelines.raster.open import GDAL_OPTIONS
 from kfm_pipelines.stages.compute.readers.geoparquet import read_geoparquet
@@ -67,7 +67,7 @@ def inspect_geoparquet(data: bytes, name: str) -> ObjectInspection | None:
         return None
     if primary is None:
         return None
-    table = read_geoparquet(data, name, undeclared("parquet", geometry=primary))
+    table = read_geoparquet(data, name, blank_dataset("parquet", geometry=primary))
     if primary not in table.column_names:
         return None
     system = choose_system(read_stated_systems(data), name)

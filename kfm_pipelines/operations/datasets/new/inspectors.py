@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 from kfm_pipelines.declarations.inputs import Dialect, Format
 from kfm_pipelines.errors import InputUnreadable
+from kfm_pipelines.operations.datasets.new.blank_dataset import blank_dataset
 from kfm_pipelines.operations.datasets.new.features import inspect_features, inspect_geoparquet
 from kfm_pipelines.operations.datasets.new.inspection import ObjectInspection
 from kfm_pipelines.operations.datasets.new.rasters import inspect_level3, inspect_raster
 from kfm_pipelines.operations.datasets.new.tables import describe_table
-from kfm_pipelines.operations.datasets.new.undeclared import undeclared
 from kfm_pipelines.raster.read import GZIP
 from kfm_pipelines.stages.compute.readers import READERS
 
@@ -126,7 +126,7 @@ def _is_object(line: bytes) -> bool:
 
 
 def _inspect_table(data: bytes, name: str, known: str, dialect: Dialect | None = None) -> ObjectInspection:
-    table = READERS[known](data, name, undeclared(known, dialect))  # type: ignore[index]
+    table = READERS[known](data, name, blank_dataset(known, dialect))  # type: ignore[index]
     found = describe_table(table)
     options: dict[str, Any] = {"timezone": found.timezone} if found.timezone else {}
     if found.left_out:

@@ -8,7 +8,7 @@ from kfm_pipelines.declarations.inputs import Dialect, Input, Limits
 from kfm_pipelines.declarations.tables import Column
 
 
-def undeclared(known: str, dialect: Dialect | None = None, geometry: str | None = None) -> Dataset:
+def blank_dataset(known: str, dialect: Dialect | None = None, geometry: str | None = None) -> Dataset:
     """`geometry` is the column of geometries in a file of features."""
     dialect = dialect or Dialect()
     read: dict[str, Any] = {"format": known, "formats": {}, "csv": dialect, "timezone": None, "columns": "all"}
