@@ -209,7 +209,7 @@ def mismatches(policy: Policy, dataset: Dataset) -> list[str]:
         return [
             f"{column.name!r} is withheld, so it must not be declared"
             for column in dataset.table.columns
-            if {column.name, (column.source or "").lower()} & set(policy.columns.withhold)
+            if policy.is_open and {column.name, (column.source or "").lower()} & set(policy.columns.withhold)
         ]
     if dataset.key.split_by is not None:
         return ["key.split_by would put the places of rows into the names of keys, which nothing masks"]

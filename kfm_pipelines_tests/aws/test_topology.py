@@ -15,10 +15,10 @@ def declared(names: int, products: int | None = None) -> Datasets:
 def test_a_filter_names_what_is_declared() -> None:
     datasets = load_datasets(shipped_path("resources"))
     announced = {name: one for name, one in datasets.items() if not one.input.upstream}
-    assert filter_policy(datasets, ("normal", "low")) == {
+    assert filter_policy(datasets, ("high",)) == {
         "dataset": sorted(announced),
         "product": sorted({one.product for one in announced.values()}),
-        "priority": ["normal", "low"],
+        "priority": ["high"],
     }
 
 

@@ -1,7 +1,7 @@
 """Checks one Item, current or historical, and everything it leads to."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from kfm_pipelines.stores.layout import Layout
 if TYPE_CHECKING:
     import pyarrow as pa
 
+COORDINATE_COLUMNS = ("longitude", "latitude")
 _STAC_KINDS = {"Feature": "item", "Collection": "collection", "Catalog": "catalog"}
 
 
@@ -170,12 +171,19 @@ def _location_columns(table: "pa.Table", properties: Mapping[str, Any]) -> Table
     """Finds the location columns: by the file's metadata where it is GeoParquet, else by the Item."""
     geo = json.loads((table.schema.metadata or {}).get(b"geo", b"{}"))
     geometry = geo.get("primary_column") or properties.get("table:primary_geometry")
-    longitude, latitude = (None, None) if geometry else properties.get("kfm:coordinates", (None, None))
+    longitude, latitude = (None, None) if geometry else _coordinate_columns(table, properties)
     if geometry is None and longitude is None:
         return None
     return Table.model_construct(
         primary_key=[], columns=[], geometry_column=geometry, longitude_column=longitude, latitude_column=latitude
     )
+
+
+def _coordinate_columns(table: "pa.Table", properties: Mapping[str, Any]) -> Sequence[str | None]:
+    """Returns the columns that the Item names. Items from before they named any mean those of the usual names."""
+    usual = COORDINATE_COLUMNS if set(COORDINATE_COLUMNS) <= set(table.column_names) else (None, None)
+    named: Sequence[str | None] = properties.get("kfm:coordinates", usual)
+    return named
 
 
 def _check_provenance(release: PublishedRelease) -> Iterator[Check]:
