@@ -41,6 +41,7 @@ class InputState:
     matching: int = 0
     unmatched: int = 0  # objects that its pattern or size limit refuses
     unseen: int = 0  # objects that match, and that no event has named
+    recent: int = 0  # objects whose notices may still be on the way; the other counts are without them
     has_more: bool = False  # there are more objects than one page has
     take_in: str = ""  # the command that takes in what is unseen
 
@@ -66,9 +67,13 @@ def look_at_input(services: Services, dataset: Dataset, now: datetime | None = N
     if dataset.input.provider is not None:
         return InputState(dataset.dataset, place, unannounced)
     try:
-        events, unmatched, has_more = _list_page(services, dataset, now)
+        objects, has_more = _list_page(dataset)
     except ObjectMissing:
         return InputState(dataset.dataset, place, f"there is no bucket {dataset.input.bucket}")
+    settled = [one for one in objects if now - one["LastModified"] > GRACE]
+    alone = Datasets({dataset.dataset: dataset}, services.settings.resources)
+    # All members of a split know of an object.
+    events = [event for event, _ in resolve_objects(dataset.input.bucket, settled, alone, most=1)]
     seen = recorded_uris(services.database, [one.key for one in events], [one.asset_uri for one in events])
     unseen = [one for one in events if one.asset_uri not in seen]
     return InputState(
@@ -76,8 +81,9 @@ def look_at_input(services: Services, dataset: Dataset, now: datetime | None = N
         place=place,
         unannounced=unannounced,
         matching=len(events),
-        unmatched=unmatched,
+        unmatched=len(settled) - len(events),
         unseen=len(unseen),
+        recent=len(objects) - len(settled),
         has_more=has_more,
         take_in=_take_in_command(dataset, unseen, until=now if has_more else None),
     )
@@ -109,17 +115,12 @@ def _why_unannounced(services: Services, dataset: Dataset) -> str | None:
     return f"bucket {dataset.input.bucket} does not announce {prefix}" if missing else None
 
 
-def _list_page(services: Services, dataset: Dataset, now: datetime) -> tuple[list[IngestEvent], int, bool]:
-    """Returns the objects as the events that would announce them, how many would be refused, and whether there are
-    more."""
+def _list_page(dataset: Dataset) -> tuple[list[Any], bool]:
+    """Returns the objects under the prefix, and whether there are more."""
     bucket, prefix = dataset.input.bucket, dataset.input.prefix
     with translate_aws_errors(f"listing s3://{bucket}/{prefix}"):
         page: Any = s3_client().list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=PAGE)
-    objects = [one for one in page.get("Contents", ()) if not one["Key"].endswith("/")]
-    settled = [one for one in objects if now - one["LastModified"] > GRACE]
-    alone = Datasets({dataset.dataset: dataset}, services.settings.resources)
-    events = [event for event, _ in resolve_objects(bucket, settled, alone, most=1)]  # all members know of an object
-    return events, len(settled) - len(events), bool(page.get("IsTruncated"))
+    return [one for one in page.get("Contents", ()) if not one["Key"].endswith("/")], bool(page.get("IsTruncated"))
 
 
 def warn_of_unseen(services: Services) -> list[str]:

@@ -54,7 +54,7 @@ def steps_from_services(services: Services, path: Path, dataset: Dataset) -> Rea
         state = look_at_input(services, dataset)
     except KfmError as error:
         return Readiness((), (f"{dataset.dataset}: whether its objects are announced: {error}",))
-    steps = [*_wiring_steps(state, path), *_loading_steps(dataset), *_object_steps(state, dataset)]
+    steps = [*_wiring_steps(state, path), *loading_steps(dataset), *_object_steps(state, dataset)]
     return Readiness(tuple(steps), ())
 
 
@@ -63,23 +63,23 @@ def _wiring_steps(state: InputState, path: Path) -> Iterator[MissingStep]:
         yield MissingStep(state.dataset, state.unannounced, f"kfm datasets add {path}")
 
 
-def _loading_steps(dataset: Dataset) -> Iterator[MissingStep]:
+def loading_steps(dataset: Dataset) -> Iterator[MissingStep]:
+    """Yields what keeps the running code from working on the dataset."""
     from kfm_pipelines.orchestration.instance import open_instance
     from kfm_pipelines.orchestration.loaded_code import read_loaded_code
 
     with open_instance() as instance:
         loaded = read_loaded_code(instance)
     if loaded is None or datetime.now(UTC) - loaded.at > SILENT_AFTER:
-        seen = "never" if loaded is None else f"last at {loaded.at:%Y-%m-%d %H:%MZ}"
-        yield MissingStep(
-            dataset.dataset, f"no sensor is running (it ran {seen})", "start `kfm up`, or run `kfm work --once`"
-        )
+        seen = "it has never run" if loaded is None else f"it last ran at {loaded.at:%Y-%m-%d %H:%MZ}"
+        yield MissingStep(dataset.dataset, f"no sensor is running ({seen})", "start `kfm up`, or run `kfm work --once`")
     elif dataset.dataset not in loaded.digests:
-        yield MissingStep(dataset.dataset, "the running code has not loaded it", _RELOAD)
+        yield MissingStep(dataset.dataset, NOT_LOADED, _RELOAD)
     elif not loaded.has(dataset):
         yield MissingStep(dataset.dataset, "the running code has an older version of it", _RELOAD)
 
 
+NOT_LOADED = "the running code has not loaded it"
 _RELOAD = "reload the code location in Dagster (Deployment), or restart `kfm up`"
 
 
@@ -92,7 +92,7 @@ def _object_steps(state: InputState, dataset: Dataset) -> Iterator[MissingStep]:
         count = f"{state.unseen} or more" if state.has_more else str(state.unseen)
         lie = f"{count} of the objects under {state.place} were there before they could be announced"
         yield MissingStep(dataset.dataset, lie, state.take_in)
-    elif not state.matching and dataset.input.provider is None and not dataset.input.upstream:
+    elif not (state.matching or state.recent) and dataset.input.provider is None and not dataset.input.upstream:
         example = example_of(dataset.input.object_pattern)
         place = f"s3://{dataset.input.bucket}/{example}" if example else state.place
         yield MissingStep(dataset.dataset, "nothing is uploaded yet", f"kfm datasets upload FILE {place}")

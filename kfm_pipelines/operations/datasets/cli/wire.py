@@ -16,7 +16,13 @@ from kfm_pipelines.events import IngestEvent, resolve_events
 from kfm_pipelines.events.shapes.s3 import S3Object, s3_notice
 from kfm_pipelines.operations.datasets.check import check_declarations
 from kfm_pipelines.operations.datasets.cli.declarations import display_check, display_readiness
-from kfm_pipelines.operations.datasets.readiness import Readiness, steps_from_files, steps_from_services
+from kfm_pipelines.operations.datasets.readiness import (
+    NOT_LOADED,
+    Readiness,
+    loading_steps,
+    steps_from_files,
+    steps_from_services,
+)
 from kfm_pipelines.producer.upload import upload as put_object
 from kfm_pipelines.settings import resources_directory
 
@@ -71,6 +77,9 @@ def upload(file: Path, place: str, as_json: bool) -> None:
     with open_services() as services:
         events = _events_of(bucket, object_key, file.stat().st_size, services.datasets)
         dataset, key = services.datasets[events[0].dataset], events[0].key
+        for step in loading_steps(dataset):
+            if step.missing == NOT_LOADED:
+                raise LocationUndeclared(f"{step}. Its notice would become a dead letter; nothing was uploaded")
         sent = put_object(dataset, object_key, file.read_bytes(), datetime.now(UTC))
     document = {"dataset": dataset.dataset, "key": key, "place": place, "etag": sent.etag}
     belongs = f"the key {key}" if len(events) == 1 else f"{len(events)} keys, the first of which is {key}"

@@ -51,6 +51,8 @@ def draft_declaration(
     place = guess_place(origin.name, f"{dataset}/", times)
     table, doubt = _in_window(found.table, place)
     area, outside = _choose_area(resources, found)
+    if found.extent is not None and not outside:
+        found = replace(found, extent=load_area(resources, area).shape.bounds)
     sections = _sections(dataset, origin, found, table, place, area)
     unsure = [*found.unsure, *(table.unsure if table else ()), *doubt, *outside]
     if not place.is_dated:
@@ -204,7 +206,7 @@ def _round(value: float, to: Any) -> float:
 
 
 def _widen(box: BBox) -> dict[str, float]:
-    """To half degrees, with some room: the box of one object is not that of the dataset."""
+    """To half degrees, with some room for what lies at the edge."""
     west, south = (math.floor(2 * value - 0.2) / 2 for value in box[:2])
     east, north = (math.ceil(2 * value + 0.2) / 2 for value in box[2:])
     limits = {"west": max(west, -180.0), "south": max(south, -90.0), "east": min(east, 180.0)}
@@ -217,7 +219,7 @@ _COMMENTS: Mapping[str, str] = {
     "key": "{source}:{aoi}:{h3_res}:{window}:{transform_version} is one unit of work. aoi: a file in resources/aois/.",
     "input": "Objects under this prefix whose whole name matches the pattern; its groups name the window.",
     "policy": "Undecided: nothing is published until somebody with authority has decided it.",
-    "extent": "The box that contains all places, in degrees.",
+    "extent": "The box that contains all places of all objects, in degrees.",
     "table": "primary_key is the smallest combination that told the rows apart. Write units and descriptions.",
     "quality": "From this one object, with room. Only `severity: error` stops a publication.",
     "raster": "Correct units; add `sentinels` for values that mean no measurement.",

@@ -85,6 +85,8 @@ def test_check_names_what_is_missing_and_add_wires_it(site: Site, declaration: P
 
     uploaded = run(site, "upload", str(readings), f"s3://{site.bucket}/usgs/second/2025/12/04/00/a.parquet", "--json")
     assert uploaded["key"] == "usgs-second:kansas_statewide:none:2025-12-04T00Z:v1-0-0"
+    after = [step["missing"] for step in run(site, "check", str(declaration), "--json")["missing"]]
+    assert after == ["no sensor is running (it has never run)"]
     with_second = Services(load_settings())
     assert work_once(with_second).counts()["published"] == 1
     with_second.close()
@@ -168,14 +170,18 @@ def test_a_tick_does_not_fail_when_nobody_answers(
     assert warn_of_unseen(services) == []
 
 
-def test_check_knows_whether_the_running_code_has_loaded_the_declaration(
-    site: Site, declaration: Path, services: Services
+def test_check_and_upload_know_whether_the_running_code_has_loaded_the_declaration(
+    site: Site, declaration: Path, services: Services, readings: Path
 ) -> None:
     reload = "reload the code location in Dagster (Deployment), or restart `kfm up`"
     with open_instance() as instance:
         tick(instance, site.services, CHORES)  # code from before the second dataset was declared
     steps = {one["missing"]: one["next"] for one in run(site, "check", str(declaration), "--json")["missing"]}
     assert steps["the running code has not loaded it"] == reload
+    place = f"s3://{site.bucket}/usgs/second/2025/12/04/00/a.parquet"
+    refused = kfm_in_process(site.environment, "datasets", "upload", str(readings), place)
+    assert refused.code == 1
+    assert f"{reload}. Its notice would become a dead letter; nothing was uploaded" in refused.err
 
     with open_instance() as instance:
         tick(instance, services, CHORES)

@@ -102,7 +102,7 @@ def test_the_same_columns_are_found_in_every_format(resources: Path, name: str, 
     assert dataset.key.aoi == "kansas_statewide"
     assert dataset.key.window == "day"
     assert dataset.extent is not None
-    assert (dataset.extent.west, dataset.extent.north) == (-98.5, 39.0)
+    assert (dataset.extent.west, dataset.extent.north) == (-102.5, 40.5)  # of the area, not of one object
 
 
 def test_thresholds_have_room_and_leave_out_places(resources: Path) -> None:
