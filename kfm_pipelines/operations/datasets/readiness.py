@@ -90,7 +90,8 @@ def _object_steps(state: InputState, dataset: Dataset) -> Iterator[MissingStep]:
         yield MissingStep(dataset.dataset, f"{lie}: the pattern or the size limit does not fit", correct)
     if state.unseen:
         count = f"{state.unseen} or more" if state.has_more else str(state.unseen)
-        lie = f"{count} of the objects under {state.place} were there before they could be announced"
+        past = "was there before it" if count == "1" else "were there before they"
+        lie = f"{count} of the objects under {state.place} {past} could be announced"
         yield MissingStep(dataset.dataset, lie, state.take_in)
     elif not (state.matching or state.recent) and dataset.input.provider is None and not dataset.input.upstream:
         example = example_of(dataset.input.object_pattern)
