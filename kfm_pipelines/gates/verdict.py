@@ -69,11 +69,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[S]):
-    """One check of a gate. `remedy` tells an operator in one sentence what to do about a finding."""
+    """One check of a gate. `remedy` tells an operator in one sentence what to do about a finding. A rule that is not
+    about every dataset names what it `concerns`, such as `attrgetter("dataset.scene")`; where that is None it does not
+    run."""
 
     name: str
     check: Callable[[S], Iterator[Finding]]
     remedy: str
+    concerns: Callable[[S], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +138,9 @@ class ReleaseSubject:
 
 
 def judge(gate: str, rules: Sequence[Rule[S]], subject: S) -> Verdict:
-    findings = tuple(finding for rule in rules for finding in rule.check(subject))
-    return Verdict(gate, findings, tuple(rule.name for rule in rules))
+    concerned = [rule for rule in rules if rule.concerns is None or rule.concerns(subject) is not None]
+    findings = tuple(finding for rule in concerned for finding in rule.check(subject))
+    return Verdict(gate, findings, tuple(rule.name for rule in concerned))
 
 
 def error(rule: str, subject: str, expected: str, measured: str, sample: str = "") -> Finding:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 
 from kfm_pipelines.energy.emit import metered_span, record_lost_costs
 from kfm_pipelines.energy.meter import Meter
@@ -36,9 +36,12 @@ from kfm_pipelines.stores.work import write_attachments
 class ComputeStage:
     def __init__(self, run: RunKeys) -> None:
         self._run = run
-        self._splitter = Splitter()
         self._fetches = FetchCounts()
         self._left_out = Counter({OUTSIDE: 0})
+
+    @cached_property
+    def _splitter(self) -> Splitter:
+        return Splitter()
 
     def compute(self, keys: Sequence[str]) -> None:
         """Claims each key, finishes or undoes what a predecessor left, and computes a table from its objects."""

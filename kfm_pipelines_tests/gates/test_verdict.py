@@ -32,7 +32,11 @@ def test_every_rule_has_a_case_and_a_remedy_and_is_listed_in_the_verdict(gate: s
         assert rule.remedy.endswith("."), rule.name
         assert len(rule.remedy) > 40, rule.name
         assert "\n" not in rule.remedy
-    assert judge(gate, rules, cases[0].passing).rules == tuple(rule.name for rule in rules)
+    # Rules about rasters, scenes or topology concern only some datasets; each has a case that lists it.
+    listed = {name for case in cases for name in judge(gate, rules, case.passing).rules}
+    assert listed == {rule.name for rule in rules}
+    general = tuple(rule.name for rule in rules if rule.concerns is None)
+    assert judge(gate, rules, cases[0].passing).rules == general
 
 
 def test_a_long_list_of_errors_is_cut_short_in_the_reason() -> None:

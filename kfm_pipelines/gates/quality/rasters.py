@@ -1,6 +1,7 @@
 """Rules about rasters, judged on the bytes that would be published: grid, values, and how many there are."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.data_files import COG_TYPE
@@ -154,10 +155,11 @@ _EMPTY = (
 _SHARE = "Check that the object covers the area; declare a higher raster.nodata_share if so little is usual."
 _RANGE = "Check unit, scale and sentinels of the band; declare wider bounds if these values are right."
 _AREA = "The processor left values outside the area: fix it, or the mask, before publishing anything."
-RASTER_AS_DECLARED = Rule("raster-as-declared", _check_as_declared, _GRID)
+_HAS_RASTER = attrgetter("dataset.published_raster")
+RASTER_AS_DECLARED = Rule("raster-as-declared", _check_as_declared, _GRID, _HAS_RASTER)
 RASTER_RULES: tuple[Rule[TableSubject], ...] = (
-    Rule("raster-not-empty", _check_not_empty, _EMPTY),
-    Rule("raster-nodata-share", _check_nodata_share, _SHARE),
-    Rule("raster-range", _check_range, _RANGE),
-    Rule("raster-in-area", _check_in_area, _AREA),
+    Rule("raster-not-empty", _check_not_empty, _EMPTY, _HAS_RASTER),
+    Rule("raster-nodata-share", _check_nodata_share, _SHARE, _HAS_RASTER),
+    Rule("raster-range", _check_range, _RANGE, _HAS_RASTER),
+    Rule("raster-in-area", _check_in_area, _AREA, _HAS_RASTER),
 )

@@ -1,6 +1,7 @@
 """A rule about scenes: how much of them may be under clouds."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.gates.verdict import Finding, Rule, TableSubject, count_true, error, format_sample
@@ -38,4 +39,4 @@ def _covers(subject: TableSubject) -> "pa.ChunkedArray | pa.Array":
 
 
 _CLOUDS = "Nothing needs to be done if such scenes are not wanted; otherwise declare a higher scene.cloud_cover."
-CLOUDS = Rule("cloud-cover", _check_cloud_cover, _CLOUDS)
+CLOUDS = Rule("cloud-cover", _check_cloud_cover, _CLOUDS, attrgetter("dataset.scene"))

@@ -4,6 +4,7 @@ Where a policy masks they are judged before masking, because the cells that are 
 """
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.gates.verdict import Finding, Rule, Severity, TableSubject, format_sample
@@ -87,5 +88,6 @@ _SEPARATE = (
     "Have the shapes drawn again at the source; declare a larger tolerance or `warn` if they are meant to overlap."
 )
 _CLOSE = "Ask the source what lies between these shapes; declare a larger tolerance if it is nothing."
-OVERLAPS = Rule("overlaps", _check_overlaps, _SEPARATE)
-GAPS = Rule("gaps", _check_gaps, _CLOSE)
+_HAS_TOPOLOGY = attrgetter("dataset.quality.topology")
+OVERLAPS = Rule("overlaps", _check_overlaps, _SEPARATE, _HAS_TOPOLOGY)
+GAPS = Rule("gaps", _check_gaps, _CLOSE, _HAS_TOPOLOGY)

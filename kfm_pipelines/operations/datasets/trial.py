@@ -25,14 +25,13 @@ from kfm_pipelines.declarations.identity import BBox, union
 from kfm_pipelines.errors import KfmError, PolicyRefused, SettingsInvalid
 from kfm_pipelines.events import Window, key_of
 from kfm_pipelines.gates import GATES, Finding, TableSubject, Verdict, judge_schema
-from kfm_pipelines.gates.quality.area import OUTSIDE_AOI
-from kfm_pipelines.gates.quality.table import PRIMARY_KEY_UNIQUE
+from kfm_pipelines.gates.quality.table import RULES_BEFORE_MASKING
 from kfm_pipelines.gates.verdict import judge
 from kfm_pipelines.operations.datasets.trial_window import window_of_objects
 from kfm_pipelines.parquet.parquet import read_parquet, write_parquet, write_published
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import CARE_KEY_PREFIX, load_settings
-from kfm_pipelines.stages.compute.process import process
+from kfm_pipelines.stages.compute.process import drop_rows_outside_window, process
 from kfm_pipelines.stages.compute.result import Computed, SourceObject
 from kfm_pipelines.stages.compute.split import refuse_rows_of_no_member
 from kfm_pipelines.stages.config.key_config import KeyConfig
@@ -98,6 +97,7 @@ def run_trial(
     computed = process(dataset, objects, config.load_area)
     refuse_rows_of_no_member(dataset, computed.table, config.load_area)
     window = window_of_objects(dataset, files, computed.table)
+    computed = drop_rows_outside_window(dataset, computed, window)
     trial = Trial(
         dataset=dataset,
         policy=policy,
@@ -166,7 +166,7 @@ def _judge_fitness(config: KeyConfig, trial: Trial, table: "pa.Table") -> Verdic
     area = config.area_to_judge(dataset.table)
     subject = TableSubject(dataset, dataset.table, table, data, sha256(data), _bounds(trial.window), area=area)
     schema = judge_schema(subject)
-    return judge("schema", (PRIMARY_KEY_UNIQUE, OUTSIDE_AOI), subject) if schema.passed else schema
+    return judge("schema", RULES_BEFORE_MASKING, subject) if schema.passed else schema
 
 
 def _judge(services: Services, config: KeyConfig, trial: Trial, objects: Sequence[SourceObject]) -> Trial:

@@ -17,6 +17,8 @@ from kfm_pipelines.stages.compute.scene import process_scenes
 from kfm_pipelines.stages.compute.table import compute
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     LoadArea = Callable[[], Area]
 
 # The area is loaded only by processors that need its shape.
@@ -31,9 +33,15 @@ def process(dataset: Dataset, objects: Sequence[SourceObject], load_area: "LoadA
 
 
 def process_key(dataset: Dataset, objects: Sequence[SourceObject], load_area: "LoadArea", key: str) -> Computed:
-    """Makes what is published of a key, without rows of other windows where the dataset leaves them out."""
+    """Makes what is published of a key, without rows of other windows where the dataset leaves them out. An object with
+    no row of this window is in the wrong place: then nothing is left out, and the gate refuses the key."""
     window = parse_label(CanonicalKey.parse(key).time_window)
-    return drop_rows_outside_window(dataset, process(dataset, objects, load_area), window)
+    computed = process(dataset, objects, load_area)
+    clipped = drop_rows_outside_window(dataset, computed, window)
+    if clipped is computed or len(objects) == 1:
+        return clipped
+    alone = (process(dataset, [one], load_area).table for one in objects)  # only where rows were left out
+    return computed if any(_are_all_outside(dataset, table, window) for table in alone) else clipped
 
 
 def _process_table(dataset: Dataset, objects: Sequence[SourceObject], load_area: "LoadArea") -> Computed:
@@ -55,23 +63,32 @@ def drop_rows_outside(dataset: Dataset, computed: Computed, area: Area) -> Compu
 
 
 def drop_rows_outside_window(dataset: Dataset, computed: Computed, window: Window) -> Computed:
-    """Leaves out rows of other windows where that is declared. If all rows are of others, the object is in the wrong
-    place: nothing is left out, and the gate refuses the key."""
+    """Leaves out rows of other windows where that is declared, unless all are: then the gate refuses the key."""
+    outside = _outside_window(dataset, computed.table, window)
+    if outside is None or (count := count_true(outside)) in (0, computed.table.num_rows):
+        return computed
     # Loads numpy and pyarrow, which loading the definitions must not.
     import pyarrow.compute as pc
 
-    name, table = dataset.table.time_column, computed.table
-    declared = declared_schema(dataset.table)
-    if dataset.table.outside_window != "clip" or name not in table.column_names:
-        return computed
-    if table.schema.field(name).type != declared.field(name).type:
-        return computed
-    outside = pc.fill_null(times_outside(table.column(name), (window.start, window.end)), False)
-    count = count_true(outside)
-    if count in (0, table.num_rows):
-        return computed
     left_out = {**computed.left_out, OUTSIDE_WINDOW: count}
-    return replace(computed, table=table.filter(pc.invert(outside)), left_out=left_out)
+    return replace(computed, table=computed.table.filter(pc.invert(outside)), left_out=left_out)
+
+
+def _are_all_outside(dataset: Dataset, table: "pa.Table", window: Window) -> bool:
+    outside = _outside_window(dataset, table, window)
+    return outside is not None and 0 < table.num_rows == count_true(outside)
+
+
+def _outside_window(dataset: Dataset, table: "pa.Table", window: Window) -> "pa.ChunkedArray | None":
+    """Marks the rows of other windows; None if they are not left out, or if the gate refuses the column anyway."""
+    import pyarrow.compute as pc
+
+    name = dataset.table.time_column
+    if dataset.table.outside_window != "clip" or name not in table.column_names:
+        return None
+    if table.schema.field(name).type != declared_schema(dataset.table).field(name).type:
+        return None
+    return pc.fill_null(times_outside(table.column(name), (window.start, window.end)), False)
 
 
 def _process_vector(dataset: Dataset, objects: Sequence[SourceObject], load_area: "LoadArea") -> Computed:

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -59,6 +59,14 @@ def test_the_window_is_that_of_the_path_where_it_has_one(tmp_path: Path) -> None
     assert trial.key.endswith(":2025-12-05T07Z:v1-0-0")
     assert [finding.rule for finding in trial.verdicts[0].findings] == ["time-in-window"]
     assert not trial.is_green
+
+
+def test_readings_of_the_next_hour_are_left_out_as_in_a_run(tmp_path: Path) -> None:
+    times: list[object] = [START, START + timedelta(minutes=30), START + timedelta(hours=1)]
+    trial = run(gauges(tmp_path / f"usgs/streamflow/{START:%Y/%m/%d/%H}", observed_at=times))
+    assert trial.is_green
+    assert trial.table is not None
+    assert (trial.table.num_rows, sum(trial.left_out.values())) == (2, 1)
 
 
 def test_findings_of_all_gates_make_it_red(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from kfm_pipelines.gates.schema_approval import approve
 from kfm_pipelines.operations.replay import commands
 from kfm_pipelines.stages.compute import split
-from kfm_pipelines.stages.compute.process import process
+from kfm_pipelines.stages.compute.process import process_key
 from kfm_pipelines.stages.compute.result import Computed
 from kfm_pipelines.stages.compute.transforms import TRANSFORMS
 from kfm_pipelines.stages.compute.transforms.metric_discharge import metric_discharge
@@ -95,7 +95,7 @@ def test_a_reproduction_that_does_not_come_out_the_same_publishes_nothing(
     published_hours(site, 2)
     shutil.rmtree(site.data / "objects")  # only the digest is left to compare with
     with monkeypatch.context() as patch:
-        patch.setattr(split, "process", lambda *given: Computed(process(*given).table.slice(1)))
+        patch.setattr(split, "process_key", lambda *given: Computed(process_key(*given).table.slice(1)))
         [other] = commands.start(site.services, planned(site, 2).id, ReplayTerms(here=True, canary=1), "ana")
     assert other.faults[-1].startswith("it does not come out as revision 1 did")
     plan = planned(site, 2)

@@ -12,7 +12,7 @@ from kfm_pipelines.declarations.areas import Area
 from kfm_pipelines.events import window_of
 from kfm_pipelines.gates.verdict import DUPLICATES, OUTSIDE_AREA, OUTSIDE_WINDOW
 from kfm_pipelines.parquet.parquet import write_parquet
-from kfm_pipelines.stages.compute.process import drop_rows_outside_window, process
+from kfm_pipelines.stages.compute.process import drop_rows_outside_window, process, process_key
 from kfm_pipelines.stages.compute.result import Computed
 from kfm_pipelines_tests.fixtures.gates.subjects import KANSAS_AREA
 from kfm_pipelines_tests.fixtures.tables import DATASET, STREAMFLOW, WINDOW, rows, stored
@@ -92,6 +92,16 @@ def test_rows_of_other_windows_are_left_out_and_counted() -> None:
     made = clipped(*ENDS)
     assert made.table["observed_at"].to_pylist() == ENDS[1:3]
     assert made.left_out == {"exact duplicates": 2, OUTSIDE_WINDOW: 2}
+
+
+@pytest.mark.parametrize("second", [[ENDS[3]], [ENDS[2], ENDS[3]]])
+def test_an_object_without_a_row_of_the_window_is_for_the_gate_to_refuse(second: list[datetime]) -> None:
+    key = f"usgs-streamflow:kansas_statewide:none:{HOUR.label}:v1-0-0"
+    good, other = rows(1, observed_at=[ENDS[1]]), rows(len(second), observed_at=second)
+    objects = [stored(good, "one"), stored(other, "two")]
+    made = process_key(STREAMFLOW, objects, lambda: KANSAS_AREA, key)
+    is_misplaced = len(second) == 1
+    assert (made.table.num_rows, made.left_out) == (2, {} if is_misplaced else {OUTSIDE_WINDOW: 1})
 
 
 @pytest.mark.parametrize(
