@@ -2,7 +2,7 @@
 
 import click
 
-from kfm_pipelines.console.output import console, json_option, respond
+from kfm_pipelines.console.output import console, json_option, respond, stderr_console
 from kfm_pipelines.console.session import open_services, stop_on_signal
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.local.dagster import serve_recovered
@@ -16,6 +16,8 @@ def up(port: int | None, as_json: bool) -> None:
     from kfm_pipelines.telemetry.metrics.scrape import DEFAULT_PORT, serve_metrics
 
     stop = stop_on_signal()
+    if not as_json:
+        stderr_console.print("starting Postgres, S3, SNS, SQS and Dagster on this machine; this takes a minute at most")
     with (
         open_services() as services,
         serve_metrics(

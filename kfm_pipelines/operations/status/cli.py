@@ -7,8 +7,17 @@ from typing import Any
 import click
 
 from kfm_pipelines.aws.queue import Queue
-from kfm_pipelines.console.output import console, display_findings, format_time, json_option, print_table, respond
+from kfm_pipelines.console.output import (
+    console,
+    display_findings,
+    format_count,
+    format_time,
+    json_option,
+    print_table,
+    respond,
+)
 from kfm_pipelines.console.session import open_services
+from kfm_pipelines.declarations.dataset import pipeline_of
 from kfm_pipelines.errors import KeyInvalid, KfmError
 from kfm_pipelines.events import CanonicalKey
 from kfm_pipelines.inbox.unseen import look_at_input
@@ -18,6 +27,7 @@ from kfm_pipelines.operations.status import tables
 from kfm_pipelines.operations.status.last_hour import display_last_hour, last_hour
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.validate.report import quarantine_locations
+from kfm_pipelines.stores import Layout
 from kfm_pipelines.text import make_printable
 
 MAX_LETTERS_DISPLAYED = 10
@@ -80,6 +90,7 @@ def _key_document(services: Services, key: str) -> dict[str, Any]:
     last = max((transition["txn"] for transition in history["transitions"]), default=0)
     history["findings"] = findings_with_remedies(services, key, last)
     history["red_bytes"] = quarantine_locations(services, key)
+    history["file"] = f"{services.store.url}/{Layout(pipeline_of(history['dataset'])).processed_data(key)}"
     return history
 
 
@@ -143,6 +154,7 @@ def _display_key(history: dict[str, Any]) -> None:
     console.print(
         f"{history['dataset']}, {format_time(history['window_start'])} to {format_time(history['window_end'])}"
     )
+    console.print(_format_publication(history), markup=False)
     if history["killed"]:
         console.print(f"KILLED, nothing of {history['dataset']} is published: {_format_kill_switch(history['killed'])}")
     if traces := [event["trace"] for event in history["events"] if event["trace"]]:
@@ -165,6 +177,20 @@ def _display_key(history: dict[str, Any]) -> None:
     display_findings(history["findings"])
     for kept in history["red_bytes"]:
         console.print(f"refused bytes: {kept['folder']} until {format_time(kept['until'])}", markup=False)
+
+
+def _format_publication(history: dict[str, Any]) -> str:
+    """Says whether the key is published, and where; or what it waits for."""
+    if history["revisions"]:
+        last = history["revisions"][-1]
+        rows, at = format_count(last["rows"], "row"), format_time(last["applied_at"])
+        return f"published: revision {last['revision']}, {rows}, {at}; {history['file']}"
+    if history["owner"]:
+        return "not published yet: a run works on it"
+    if history["due_at"]:
+        return f"not published yet: it is due at {format_time(history['due_at'])}"
+    failed = [one for one in history["transitions"] if one["outcome"] == "FAILED"]
+    return "not published" + (", because it failed; see its dead letter" if failed and history["dead_letters"] else "")
 
 
 def _format_kill_switch(killed: dict[str, Any]) -> str:

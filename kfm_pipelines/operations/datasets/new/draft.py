@@ -88,7 +88,9 @@ def _choose_area(resources: Path, found: ObjectInspection) -> tuple[str, list[st
         return usual, []
     containing = [name for name, shape in areas.items() if shape.covers(places)]
     if containing:
-        return min(containing, key=lambda name: areas[name].area), []
+        area = min(containing, key=lambda name: areas[name].area)
+        doubt = f"the area {area} is a guess, because not all places lie in {usual}; it is part of every key"
+        return area, [doubt] if usual in areas and not areas[usual].covers(areas[area]) else []
     return usual, [f"not all places lie in the area {usual}; choose another in resources/aois/, or add one"]
 
 
@@ -269,7 +271,7 @@ policy: {pipeline_of(dataset)}
 version: 1
 sensitivity: undecided
 reason: Nobody has decided yet whether places in this dataset have to be protected.
-# Who decides: a file in resources/authorities/.
+# Who decides: a file in resources/authorities/. This is a guess: about land or people of a nation, the nation decides.
 authority: {authority}
 reviewed_on: {today.isoformat()}
 review_every_days: 365

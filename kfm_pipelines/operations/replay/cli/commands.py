@@ -101,7 +101,8 @@ def plan(
 def _respond_without_plan(registered: RegistrationResult, reason: str, as_json: bool) -> None:
     """All that was registered may lie in open windows; then there is work, but no replay."""
     document = {"replay": None, "note": reason, "registered": display.registration_document(registered)}
-    respond(document, lambda: display.display_registration(registered, f"no replay: {reason}"), as_json=as_json)
+    note = f"nothing else needs a replay: {reason}"
+    respond(document, lambda: display.display_registration(registered, note), as_json=as_json)
 
 
 @replay.command()
