@@ -39,14 +39,15 @@ class EmulatedProvider:
         self._topic, self._topic_region = feed.topic, feed.topic_region
         self._bucket, self._bucket_region = dataset.input.bucket, feed.region or "us-east-1"
 
-    def set_up(self) -> None:
-        """Creates topic and bucket, which anybody may listen to and read. Safe to repeat."""
+    def set_up(self) -> bool:
+        """Creates topic and bucket, which anybody may listen to and read. Returns whether they are new."""
         with translate_aws_errors(f"topic {self._topic}"):
             self._sns.create_topic(Name=self._topic.rpartition(":")[2])
         with translate_aws_errors(f"bucket {self._bucket}"):
             known = {one["Name"] for one in self._s3.list_buckets()["Buckets"]}
-            if self._bucket not in known:
-                self._s3.create_bucket(Bucket=self._bucket, **self._location())
+            if self._bucket in known:
+                return False
+            self._s3.create_bucket(Bucket=self._bucket, **self._location())
             statement = {
                 "Effect": "Allow",
                 "Principal": "*",
@@ -55,6 +56,7 @@ class EmulatedProvider:
             }
             policy = {"Version": "2012-10-17", "Statement": [statement]}
             self._s3.put_bucket_policy(Bucket=self._bucket, Policy=json.dumps(policy))
+        return True
 
     def _location(self) -> dict[str, Any]:
         """S3 refuses the name of its first region."""

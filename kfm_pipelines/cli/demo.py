@@ -24,7 +24,7 @@ from kfm_pipelines.local.dagster import serve_recovered
 from kfm_pipelines.local.process import is_running
 from kfm_pipelines.operations.status.gauges import emit_gauges
 from kfm_pipelines.operations.status.tables import keys_in_progress, queue_totals, revisions_of
-from kfm_pipelines.producer.cli import SampleRequest, emit_samples
+from kfm_pipelines.producer.cli import SampleRequest, emit_samples, prepare_providers
 from kfm_pipelines.producer.routes import sender_for_route
 from kfm_pipelines.producer.samples import SAMPLES
 from kfm_pipelines.services import Services
@@ -64,6 +64,7 @@ def _emit(services: Services, windows: int, as_json: bool) -> list[str]:
     """Uploads the samples, sends each event a second time, and returns their keys."""
     every = [SampleRequest(DATASET, START, windows, copies=1), *OTHER_SAMPLES]
     total = sum(samples.windows for samples in every)
+    prepare_providers(services, [samples.dataset for samples in every])
     with progress("objects uploaded, each event sent twice", total, quiet=as_json) as show:
         keys: list[str] = []
         for samples in every:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -126,12 +126,19 @@ def emit_samples(
     return list(keys)
 
 
+def prepare_providers(services: Services, datasets: Iterable[str]) -> None:
+    """Sets up the providers of these datasets, and subscribes to their topics if one is new."""
+    fed = [services.datasets[name] for name in datasets if services.datasets[name].input.provider is not None]
+    new = [dataset for dataset in fed if EmulatedProvider(dataset).set_up()]
+    if new:
+        provision(services.settings, services.datasets)
+
+
 def _emit_as_provider(services: Services, request: SampleRequest, on_progress: Callable[[int], None]) -> list[str]:
     """Plays the provider of the dataset: fills its bucket and sends what its topic says, in whatever route."""
     dataset, sample = services.datasets[request.dataset], SAMPLES[request.dataset]
+    prepare_providers(services, [request.dataset])
     provider = EmulatedProvider(dataset)
-    provider.set_up()
-    provision(services.settings, services.datasets)  # the topic may be new
     keys: dict[str, None] = {}
     for number, start in enumerate(sample.windows(request.start, request.windows), start=1):
         objects = sample.objects(start, seed=request.seed)
