@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, pairs
 from kfm_pipelines.state.keys import LOCK_HELD, LOCK_NAMED, PRIORITIES
+from kfm_pipelines.state.liveness import end_open_transactions
 
 LOW, HIGH = min(PRIORITIES.values()), max(PRIORITIES.values())
 # Keys that are not urgent go in the order in which they became due; low ones count as due this much later.
@@ -181,17 +182,22 @@ def close_dispatch(database: Database, run_key: str) -> None:
 def release_stalled(database: Database, runs: Mapping[str, str], seconds: float) -> int:
     """Releases the keys of dispatches, given with their run ids, whose run began so many seconds ago and holds no live
     lease: its process has stopped without ending. The dispatch itself stays open, like the run."""
+    query = """
+        SELECT r.run_key, p.process FROM unnest(%(run_keys)s::text[], %(run_ids)s::text[]) AS r (run_key, run_id)
+        JOIN kfm.run_processes p USING (run_id)
+        WHERE p.begun_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+          AND NOT EXISTS (SELECT FROM kfm.keys WHERE owner = r.run_id AND lease_until > clock_timestamp())
+    """
+    stalled = pairs(database.fetch(query, {"run_keys": list(runs), "run_ids": list(runs.values()), "seconds": seconds}))
+    if not stalled:
+        return 0
+    end_open_transactions(database, stalled.values())
     return database.execute(
         """
         UPDATE kfm.keys SET dispatch = NULL WHERE key IN (
-            SELECT key FROM kfm.keys WHERE dispatch IN (
-                SELECT r.run_key FROM unnest(%(run_keys)s::text[], %(run_ids)s::text[]) AS r (run_key, run_id)
-                JOIN kfm.run_processes p USING (run_id)
-                WHERE p.begun_at < clock_timestamp() - make_interval(secs => %(seconds)s)
-                  AND NOT EXISTS (SELECT FROM kfm.keys WHERE owner = r.run_id AND lease_until > clock_timestamp()))
-            ORDER BY key FOR NO KEY UPDATE SKIP LOCKED)
+            SELECT key FROM kfm.keys WHERE dispatch = ANY(%(run_keys)s) ORDER BY key FOR NO KEY UPDATE SKIP LOCKED)
         """,
-        {"run_keys": list(runs), "run_ids": list(runs.values()), "seconds": seconds},
+        {"run_keys": list(stalled)},
     )
 
 

@@ -1,5 +1,7 @@
 """The connection to Postgres: a small pool, the migrations, and the translation of database errors."""
 
+import os
+import secrets
 import select
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +27,8 @@ Row = dict[str, Any]
 LOCK_SECONDS = 5
 CONNECTION_SECONDS = 15
 IDLE_IN_TRANSACTION_SECONDS = 120
+# Before the name of a process's sessions, in that of the session that holds its lock.
+LOCK_SESSION = "lock of "
 # For session locks: each side must notice within seconds that the host of the other is gone.
 _PROBES: dict[str, Any] = {"keepalives_idle": 3, "keepalives_interval": 2, "keepalives_count": 3}
 _UNANSWERED_MILLISECONDS = 9000
@@ -41,6 +45,7 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._token = secrets.token_hex(4)
         self._pool: ConnectionPool[Connection] | None = None
 
     @contextmanager
@@ -50,12 +55,24 @@ class Database:
             yield connection
 
     def fetch(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Row]:
-        with self.transaction() as connection:
+        with self._one_statement() as connection:
             return connection.execute(statement.encode(), parameters).fetchall()
 
     def execute(self, statement: str, parameters: Mapping[str, object] | None = None) -> int:
-        with self.transaction() as connection:
+        with self._one_statement() as connection:
             return connection.execute(statement.encode(), parameters).rowcount
+
+    @contextmanager
+    def _one_statement(self) -> Iterator[Connection]:
+        """Postgres commits a statement by itself: one message instead of three, and a process that is stopped after it
+        holds no lock."""
+        with self.transaction() as connection:
+            connection.autocommit = True
+            try:
+                yield connection
+            finally:
+                if not connection.closed:
+                    connection.autocommit = False
 
     def connect(self) -> Connection:
         """Opens a connection outside the pool, for locks that last as long as it does."""
@@ -69,11 +86,16 @@ class Database:
                 autocommit=True,
                 row_factory=dict_row,
                 connect_timeout=5,
-                application_name="kfm lock",
+                application_name=LOCK_SESSION + self._sessions,
                 tcp_user_timeout=_UNANSWERED_MILLISECONDS,
                 options=f"{options} -c tcp_user_timeout={_UNANSWERED_MILLISECONDS}",
                 **_PROBES,
             )
+
+    @property
+    def _sessions(self) -> str:
+        """The name of this process's sessions in Postgres."""
+        return f"kfm {os.getpid()}-{self._token}"
 
     def close(self) -> None:
         if self._pool is not None:
@@ -92,7 +114,7 @@ class Database:
                 kwargs={
                     "row_factory": dict_row,
                     "connect_timeout": 5,
-                    "application_name": "kfm",
+                    "application_name": self._sessions,
                     # Published documents contain the times that it returns.
                     "options": f"-c timezone=UTC -c lock_timeout={LOCK_SECONDS}s"
                     f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_SECONDS}s",

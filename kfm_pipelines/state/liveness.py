@@ -2,11 +2,11 @@
 process, however it ends, and stays while the process is only slow or stopped."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from kfm_pipelines.errors import KfmError
-from kfm_pipelines.state.database import Connection, Database, advisory_lock, pairs, translated_errors
+from kfm_pipelines.state.database import LOCK_SESSION, Connection, Database, advisory_lock, pairs, translated_errors
 
 # A restart of Postgres takes the lock from a living process, which looks this often and takes it again.
 KEEPER_SECONDS = 2.0
@@ -85,6 +85,21 @@ def look_at_runs(database: Database, run_ids: Sequence[str], missing_seconds: fl
 
 def live_processes(database: Database) -> set[int]:
     return {row["process"] for row in database.fetch("SELECT process FROM kfm.live_processes")}
+
+
+def end_open_transactions(database: Database, processes: Iterable[int]) -> int:
+    """Ends the sessions in which these processes, which no longer renew their leases, have left a transaction open:
+    a stopped process would keep the rows locked that it has changed, and nobody could take over its keys."""
+    query = """
+        SELECT pg_terminate_backend(session.pid, 1000) FROM pg_stat_activity session
+        WHERE session.state LIKE 'idle in transaction%%' AND session.usename = current_user
+          AND %(prefix)s || session.application_name IN (
+              SELECT keeper.application_name FROM pg_locks JOIN pg_stat_activity keeper USING (pid)
+              WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND classid = ANY(%(classes)s)
+                AND objid::bigint = ANY(%(processes)s))
+    """
+    classes = [PROCESS_CLASS, WORKER_CLASS]
+    return database.execute(query, {"prefix": LOCK_SESSION, "classes": classes, "processes": [*processes]})
 
 
 def count_workers(database: Database) -> int:

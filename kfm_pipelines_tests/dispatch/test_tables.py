@@ -1,8 +1,10 @@
 """Which keys are due, in which order, and which run was requested for them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 from kfm_pipelines.dispatch.tables import (
@@ -21,7 +23,7 @@ from kfm_pipelines.errors import ObjectMissing
 from kfm_pipelines.state import transactions
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.keys import Claim
-from kfm_pipelines.state.liveness import record_run
+from kfm_pipelines.state.liveness import ProcessLock, record_run
 from kfm_pipelines_tests.fixtures.events.notices import declared
 from kfm_pipelines_tests.fixtures.runs.keys import (
     begin,
@@ -276,8 +278,8 @@ def test_a_failed_run_counts_as_an_attempt_of_its_untouched_keys(database: Datab
     assert [row_of_key(database, key)["attempts"] for key in (untouched, touched, held)] == [1, 0, 1]
 
 
-def begun(database: Database, run_id: str, seconds_ago: float) -> None:
-    record_run(database, run_id, process=1)
+def begun(database: Database, run_id: str, seconds_ago: float, process: int = 1) -> None:
+    record_run(database, run_id, process)
     database.execute(
         "UPDATE kfm.run_processes SET begun_at = clock_timestamp() - make_interval(secs => %(seconds)s)"
         " WHERE run_id = %(run_id)s",
@@ -299,6 +301,34 @@ def test_keys_of_a_stopped_run_are_released_but_not_its_dispatch(database: Datab
     assert due(database) == keys
     assert [one.run_key for one in open_dispatches(database)] == ["run-key"]
     assert record_dispatch(database, "another", DATASET, keys)
+
+
+def test_a_run_stopped_in_a_transaction_loses_its_locks(database: Database) -> None:
+    keys = [known_key(database, hour) for hour in range(2)]
+    assert record_dispatch(database, "run-key", DATASET, keys)
+    lock = "SELECT FROM kfm.keys WHERE key = %(key)s FOR UPDATE"
+    with open_process(database) as (stopped, number), open_process(database) as (alive, _), ExitStack() as sessions:
+        begun(database, "run-1", seconds_ago=40, process=number)
+        expire_lease(database, claimed(database, keys[0], "run-1").key)
+        session = sessions.enter_context(stopped.transaction())
+        session.execute(lock, {"key": keys[0]})
+        with alive.transaction() as other:  # of a process that renews its leases
+            other.execute(lock, {"key": known_key(database, 5)})
+            assert release_stalled(database, {"run-key": "run-1"}, 35) == 2
+            other.execute("SELECT 1")
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            session.execute("SELECT 1")
+        session.close()
+
+
+@contextmanager
+def open_process(database: Database) -> Iterator[tuple[Database, int]]:
+    """Opens what a process of its own would have: its connections and its lock."""
+    own = Database(database._url)
+    lock = ProcessLock(own)
+    yield own, lock.number
+    lock.close()
+    own.close()
 
 
 def test_a_silent_owner_makes_its_key_due(database: Database) -> None:

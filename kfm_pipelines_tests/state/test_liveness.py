@@ -20,7 +20,9 @@ from kfm_pipelines.state.liveness import ProcessLock
 print(ProcessLock(Database(sys.argv[1])).number, flush=True)
 time.sleep(300)
 """
-SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'kfm lock' AND datname = current_database()"
+SESSIONS = (
+    "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'lock of kfm %%' AND datname = current_database()"
+)
 
 
 @contextmanager
