@@ -89,6 +89,11 @@ LONGEST = (
 )
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Names bytes by their argument: compressed ones contain the time, and all processes must agree on the names."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_collection_finish() -> None:
     """Excludes everything loaded so far from garbage collection, which would scan it again and again."""
     gc.collect()

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from kfm_pipelines.aws.clients import sns_client
 from kfm_pipelines.aws.errors import translate_aws_errors
@@ -43,15 +44,19 @@ def subscriptions_of(topic_arn: str) -> dict[str, str]:
 
 
 def provider_subscription(topic_arn: str, queue_arn: str) -> str | None:
-    """Returns the ARN of our subscription to a topic of another account, which does not let us list its own."""
+    """Returns the ARN of our subscription to a topic of another account; None when there is none or no such topic."""
     sns = sns_client(region_of(topic_arn))
     with translate_aws_errors(f"listing our subscriptions to {topic_arn}"):
+        try:
+            listed = sns.list_subscriptions_by_topic(TopicArn=topic_arn)["Subscriptions"]
+        except sns.exceptions.NotFoundException:
+            return None
+        except sns.exceptions.AuthorizationErrorException:
+            listed = []  # few let others list theirs
         pages = sns.get_paginator("list_subscriptions").paginate()
-        ours = [one for page in pages for one in page["Subscriptions"]]
-        with suppress(sns.exceptions.AuthorizationErrorException, sns.exceptions.NotFoundException):
-            ours += sns.list_subscriptions_by_topic(TopicArn=topic_arn)["Subscriptions"]
-    found = (one for one in ours if one["TopicArn"] == topic_arn and one["Endpoint"] == queue_arn)
-    return next((one["SubscriptionArn"] for one in found), None)
+        ours = chain(listed, (one for page in pages for one in page["Subscriptions"]))
+        found = (one for one in ours if one["TopicArn"] == topic_arn and one["Endpoint"] == queue_arn)
+        return next((one["SubscriptionArn"] for one in found), None)
 
 
 def region_of(arn: str) -> str:

@@ -24,9 +24,10 @@ from kfm_pipelines.stages.trigger import RunTrigger
 from kfm_pipelines.state.wal import Outcome
 from kfm_pipelines_tests.fixtures.runs.batches import publish, work_in_batches
 from kfm_pipelines_tests.fixtures.runs.replay_runs import close_until, last_of, plan_replay
-from kfm_pipelines_tests.fixtures.sites.site import START, Site, opened_derived_site
+from kfm_pipelines_tests.fixtures.sites.site import OWN, START, Site, opened_site
 
 ATLAS = "atlas/drought-streamflow"
+DATASETS = (*OWN, "atlas-drought-streamflow")
 WEEK = "atlas-drought-streamflow:kansas_statewide:5:2025-W49:v1-0-0"
 TUESDAY = datetime(2025, 12, 2, tzinfo=UTC)
 MAP = "drought-tribal-areas:united_states:none:2025-12-02:v1-0-0"
@@ -37,7 +38,7 @@ DUE = "SELECT key FROM kfm.keys WHERE due_at IS NOT NULL ORDER BY key"
 def derived(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
     """A site with the shipped derived dataset."""
     url = stack.environment["KFM_POSTGRES_URL"]
-    with opened_derived_site(tmp_path / "site", url, site_template) as site:
+    with opened_site(tmp_path / "site", url, site_template, DATASETS) as site:
         yield site
 
 
@@ -156,7 +157,7 @@ def test_the_order_in_which_upstreams_publish_does_not_matter(stack: Stack, site
     trees = []
     for number, order in enumerate(("m01", "1m0")):  # the map and two hours
         url = stack.environment["KFM_POSTGRES_URL"]
-        with opened_derived_site(tmp_path / str(number), url, site_template) as site:
+        with opened_site(tmp_path / str(number), url, site_template, DATASETS) as site:
             for one in order:
                 if one == "m":
                     put_map(site)

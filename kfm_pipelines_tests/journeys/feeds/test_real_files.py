@@ -25,7 +25,7 @@ from kfm_pipelines_tests.fixtures.real_files import DATA, TRIBAL_AREAS, need_tri
 from kfm_pipelines_tests.fixtures.runs.dispatch import declared_anew
 from kfm_pipelines_tests.fixtures.scenes import kansas
 from kfm_pipelines_tests.fixtures.sites.own_datasets import asset_of, column, daily, declare_all, item_of, upload
-from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
+from kfm_pipelines_tests.fixtures.sites.site import RECEIVED, Site, opened_site
 from kfm_pipelines_tests.journeys.feeds.test_scenes import verify_everything
 
 pytestmark = [pytest.mark.slow, needs_data]
@@ -115,7 +115,7 @@ def published(
 ) -> Iterator[tuple[Site, dict[str, str]]]:
     """All files announced by S3 itself and published together; and the key of each dataset."""
     root = tmp_path_factory.mktemp("real") / "site"
-    with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
+    with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template, RECEIVED) as opened:
         site = declared_anew(opened, "usgs-streamflow", _gauges_everywhere)
         site = declared_anew(site, "drought-tribal-areas", lambda one: one.update(late="patch"))  # weeks a year apart
         site = declare_all(site, DECLARED)

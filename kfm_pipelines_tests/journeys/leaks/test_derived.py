@@ -19,7 +19,7 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines_tests.fixtures.declarations import change
 from kfm_pipelines_tests.fixtures.leaks.scanner import Canary, Scanner
 from kfm_pipelines_tests.fixtures.runs.batches import work_in_batches
-from kfm_pipelines_tests.fixtures.sites.site import Site, opened_derived_site
+from kfm_pipelines_tests.fixtures.sites.site import OWN, Site, opened_site
 from kfm_pipelines_tests.fixtures.tables import rows
 
 pytestmark = pytest.mark.slow
@@ -64,7 +64,8 @@ ATLAS_POLICY = {
 def site(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The places of streamflow are masked, and so is what the atlas derives from it."""
     root = tmp_path_factory.mktemp("derived-leaks") / "site"
-    with opened_derived_site(root, stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
+    datasets = (*OWN, "atlas-drought-streamflow")
+    with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template, datasets) as opened:
         resources = opened.services.settings.resources
         labels = yaml.safe_load((resources / "policies" / "drought-streamflow.yaml").read_text())["labels"]
         write_policy(resources, STREAMFLOW_POLICY, [])
