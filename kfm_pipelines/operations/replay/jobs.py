@@ -13,6 +13,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.dispatch.dispatch import range_tags, reap, run_tags
 from kfm_pipelines.dispatch.partitions import register_partitions
 from kfm_pipelines.dispatch.plan import PlannedRun, RunCapacity, plan_runs
+from kfm_pipelines.dispatch.sensor import TICK_SECONDS
 from kfm_pipelines.dispatch.tables import DueKey
 from kfm_pipelines.errors import KfmError, ReplayRefused
 from kfm_pipelines.operations.replay.advance import BatchRunner, BatchStatus, ReplayStep, advance, take_step
@@ -170,7 +171,7 @@ def refuse_without_daemon(instance: dg.DagsterInstance) -> None:
 
 def replay_sensor() -> dg.SensorDefinition:
     @dg.sensor(
-        minimum_interval_seconds=5,
+        minimum_interval_seconds=TICK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Carries on the replays under way: asks for the next batch as a backfill when the last is over.",
     )

@@ -9,14 +9,14 @@ from kfm_pipelines.local.stack import Stack
 from kfm_pipelines_tests.fixtures.aws.emulator import set_queue
 from kfm_pipelines_tests.fixtures.care.register import with_reviewer
 from kfm_pipelines_tests.fixtures.sites.command import kfm
-from kfm_pipelines_tests.fixtures.sites.site import Site, opened_site
+from kfm_pipelines_tests.fixtures.sites.site import RECEIVED, Site, opened_site
 
 
 @pytest.fixture(scope="module")
 def site(stack: Stack, site_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A site with a reviewer: the shipped authorities have no keys, which would be a finding."""
     root = tmp_path_factory.mktemp("doctor") / "site"
-    with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template) as opened:
+    with opened_site(root, stack.environment["KFM_POSTGRES_URL"], site_template, RECEIVED) as opened:
         yield with_reviewer(opened).site
 
 

@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kfm_pipelines.telemetry.metrics.instruments import METRICS_FILE
 from kfm_pipelines.telemetry.process import open_telemetry
 from kfm_pipelines_tests.fixtures.sites.command import kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site
@@ -21,8 +20,6 @@ def test_without_metrics_there_is_no_data_yet(untouched: Site) -> None:
 
 
 def test_the_work_of_a_worker_is_counted(site: Site) -> None:
-    site.services.telemetry.flush()
-    (site.root / "telemetry" / METRICS_FILE).unlink()  # S3's test events
     put = site.put()
     site.drain()
     site.send(site.s3_message(put))
