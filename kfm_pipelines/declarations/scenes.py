@@ -9,11 +9,12 @@ from kfm_pipelines.declarations.rasters import Band, Picture, Raster, cells_tabl
 from kfm_pipelines.declarations.tables import Column, Table
 from kfm_pipelines.declarations.words import DeclarationModel
 
-SceneProduct = Literal["landsat-c2-l2", "sentinel-2-l1c", "sentinel-2-l2a"]
+SceneProduct = Literal["landsat-c2-l2", "sentinel-1-grd", "sentinel-2-l1c", "sentinel-2-l2a"]
 # How objects end that describe a scene. Where there are two forms a folder may have either, and a provider who removes
 # a product removes both.
 _ESSENTIAL: Mapping[SceneProduct, tuple[str, ...]] = {
     "landsat-c2-l2": ("_MTL.json", "_MTL.xml"),
+    "sentinel-1-grd": ("/productInfo.json",),
     "sentinel-2-l1c": ("/tileInfo.json",),
     "sentinel-2-l2a": ("/tileInfo.json",),
 }

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from kfm_pipelines.declarations.scenes import SceneProduct
 from kfm_pipelines.scenes.facts import FolderObject, SceneFacts
 from kfm_pipelines.scenes.landsat import landsat_bands, landsat_objects, read_landsat_scene
+from kfm_pipelines.scenes.sentinel1 import read_sentinel1_scene, sentinel1_objects
 from kfm_pipelines.scenes.sentinel2 import read_sentinel2_tile, sentinel2_objects
 
 __all__ = ["FolderObject", "SceneFacts", "bands_to_derive", "objects_to_read", "read_scene"]
@@ -13,6 +14,7 @@ __all__ = ["FolderObject", "SceneFacts", "bands_to_derive", "objects_to_read", "
 _Read = Callable[[SceneProduct, str, Mapping[str, bytes]], SceneFacts]
 _PRODUCTS: Mapping[SceneProduct, tuple[Callable[[str], tuple[FolderObject, ...]], _Read]] = {
     "landsat-c2-l2": (landsat_objects, read_landsat_scene),
+    "sentinel-1-grd": (sentinel1_objects, read_sentinel1_scene),
     "sentinel-2-l1c": (sentinel2_objects, read_sentinel2_tile),
     "sentinel-2-l2a": (sentinel2_objects, read_sentinel2_tile),
 }

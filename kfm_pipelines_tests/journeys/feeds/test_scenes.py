@@ -17,10 +17,12 @@ from kfm_pipelines.producer.samples.landsat import landsat_folder, landsat_messa
 from kfm_pipelines.stages.reproduce import REPRODUCED
 from kfm_pipelines.stages.trigger import RunTrigger
 from kfm_pipelines_tests.fixtures.catalog.official_schemas import official_validator
+from kfm_pipelines_tests.fixtures.events.messages import SENTINEL_1
 from kfm_pipelines_tests.fixtures.real_files import DATA, needs_data
 from kfm_pipelines_tests.fixtures.runs.batches import publish
 from kfm_pipelines_tests.fixtures.runs.dispatch import declared_anew
 from kfm_pipelines_tests.fixtures.runs.replay_runs import close_until, plan_replay
+from kfm_pipelines_tests.fixtures.scenes import SENTINEL_1_FOLDER, sentinel_1_info
 from kfm_pipelines_tests.fixtures.sites.command import kfm_in_process
 from kfm_pipelines_tests.fixtures.sites.own_datasets import item_of
 from kfm_pipelines_tests.fixtures.sites.site import Site
@@ -38,8 +40,8 @@ def fed_by_its_own_provider(site: Site, name: str, **changes: Any) -> tuple[Site
         feed["topic"] = f"{feed['topic'].rpartition(':')[0]}:notify-{secrets.token_hex(4)}"
         if document["input"]["bucket"] == "usgs-landsat":  # its messages name their bucket
             document["input"]["bucket"] = f"landsat-{secrets.token_hex(4)}"
-        document["input"] |= changes.get("input", {})
-        document["key"] |= changes.get("key", {})
+        for section, fields in changes.items():
+            document[section] |= fields
 
     opened = declared_anew(site, name.replace("/", "-"), change)
     provider = EmulatedProvider(opened.services.datasets[name])
@@ -125,6 +127,35 @@ def area(site: Site, name: str, west: float, south: float, east: float, north: f
 
 def objects_in(folder: Path, prefix: str) -> dict[str, bytes]:
     return {f"{prefix}{path.name}": path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_a_radar_scene_is_described_from_its_message(site: Site) -> None:
+    name = "esa/sentinel-2-scenes"
+    pattern = r"GRD/(?P<year>\d{4})/(?P<month>\d{1,2})/(?P<day>\d{1,2})/IW/DV/S1[A-D]_\w+_(?P<slice>\w{6}_\w{4})/"
+    site, provider = fed_by_its_own_provider(
+        site,
+        name,
+        key={"source": "esa-sentinel-1", "fold_by": "slice"},
+        input={"bucket": "sentinel-s1-l1c", "prefix": "GRD/", "object_pattern": pattern},
+        scene={"product": "sentinel-1-grd"},
+    )
+    provider.put({f"{SENTINEL_1['path']}/productInfo.json": json.dumps(sentinel_1_info()).encode()})
+    for copy in ({}, {"sent": "again"}):
+        provider.send(json.dumps(SENTINEL_1 | copy))
+    elsewhere = SENTINEL_1 | {"id": "S1A_IW_SLC", "path": SENTINEL_1["path"].replace("GRD", "SLC")}
+    provider.send(json.dumps(elsewhere))
+
+    site.drain()
+    site.work()
+    item = item_of(site, name, "esa-sentinel-1:kansas_statewide-07c0ff_1a2b:none:2025-12-04:v1-0-0")
+    assert item["properties"]["sat:relative_orbit"] == 154
+    assert "eo:cloud_cover" not in item["properties"]
+    assert item["assets"]["vh"]["href"] == f"{SENTINEL_1_FOLDER}measurement/iw-vh.tiff"
+    assert item["assets"]["vh"]["storage:refs"] == ["provider"]
+    assert validate_dict(item, validator=official_validator())[1:] == item["stac_extensions"]
+    assert site.fetch("SELECT reason FROM kfm.dead_letters") == []
+    assert site.fetch("SELECT count(*) AS n FROM kfm.revisions") == [{"n": 1}]
+    verify_everything(site)
 
 
 @needs_data
