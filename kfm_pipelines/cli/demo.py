@@ -50,10 +50,11 @@ def demo(windows: int, timeout: int, as_json: bool) -> None:
     with open_services() as services, _serve_dagster_if_needed(services, as_json):
         before = _queue_totals(services)
         sent = _emit(services, windows, as_json)
-        keys = [*sent, *_derived_keys(services, sent)]
+        derived = _derived_keys(services, sent)
+        keys = [*sent, *derived]
         already = revisions_of(services.database, keys)
         with progress("keys done", len(keys), quiet=as_json) as show:
-            _wait(services, keys, before["received"] + 2 * len(sent), time.monotonic() + timeout, show)
+            _wait(services, sent, derived, before["received"] + 2 * len(sent), time.monotonic() + timeout, show)
         summary = {**_summarise(services, keys, already, before), "map": _draw_map(services)}
         emit_gauges(services, at_once=True)  # so that kfm status is up to date
     done = summary["published_keys"] + len(summary["awaiting_review"])
@@ -109,10 +110,20 @@ def _serve_dagster_if_needed(services: Services, as_json: bool) -> Iterator[None
         yield
 
 
-def _wait(services: Services, keys: list[str], messages: int, deadline: float, show: Callable[[int], None]) -> None:
+def _wait(
+    services: Services,
+    sent: list[str],
+    derived: list[str],
+    messages: int,
+    deadline: float,
+    show: Callable[[int], None],
+) -> None:
+    keys = [*sent, *derived]
     while True:
         announced = all_announced(services)  # before the keys, which are due when they are announced
-        open_keys = keys_in_progress(services.database, keys)
+        open_keys = set(keys_in_progress(services.database, keys))
+        if not announced or not open_keys.isdisjoint(sent):
+            open_keys.update(derived)  # each release makes them due again
         received = _queue_totals(services)["received"]
         show(len(keys) - len(open_keys) if received >= messages else 0)
         # A run writes its last events after its last key; wait until Dagster has recorded its end.

@@ -75,6 +75,7 @@ def mutant_objects(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", EVERY.values(), ids=EVERY.keys())
 @given(data=st.data())
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

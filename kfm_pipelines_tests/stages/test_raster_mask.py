@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ def _pixel_at(place: shapely.Point) -> tuple[int, int]:
     return int((39.0 - place.y) / PIXEL), int((place.x + 98.0) / PIXEL)
 
 
+@cache
 def unmasked(crs: str = "EPSG:4326") -> Computed:
     """A square of two degrees, with overviews, whose largest value is at the place."""
     values = np.random.default_rng(3).gamma(2.0, 3.0, (700, 700)).astype(np.float32)
@@ -44,6 +46,11 @@ def unmasked(crs: str = "EPSG:4326") -> Computed:
 
 def rules(**changes: Any) -> KeyRules:
     return KeyRules(raster_policy(**changes), b"secret", None, Footprints((PLACE.buffer(0.005),), "digest"))
+
+
+@cache
+def masked_once() -> Computed:
+    return mask_pixels(unmasked().attachments, DATASET, rules())[0]
 
 
 def breaches(computed: Computed, **changes: Any) -> list[str]:
@@ -83,8 +90,7 @@ def test_the_place_is_hidden_everywhere(changes: dict[str, Any]) -> None:
 
 def test_what_is_far_away_stays_as_it_is() -> None:
     before = read_cog(unmasked().attachments.files[0].data, "before").values
-    masked, _ = mask_pixels(unmasked().attachments, DATASET, rules())
-    after = read_cog(masked.attachments.files[0].data, "after").values
+    after = read_cog(masked_once().attachments.files[0].data, "after").values
     assert np.array_equal(before[:, :60], after[:, :60])
     assert 0.02 < np.isnan(after).mean() < 0.3
 
@@ -104,8 +110,7 @@ def test_an_unmasked_raster_is_noticed_at_every_scale() -> None:
 
 
 def test_one_pixel_that_is_left_is_noticed() -> None:
-    masked, _ = mask_pixels(unmasked().attachments, DATASET, rules())
-    pixels = read_cog(masked.attachments.files[0].data, "masked")
+    pixels = read_cog(masked_once().attachments.files[0].data, "masked")
     row, column = _pixel_at(PLACE)
     pixels.values[0, row, column + 2] = 4.0
     leaky = assemble(Pixels(pixels.grid, pixels.values), DATASET)
@@ -114,8 +119,7 @@ def test_one_pixel_that_is_left_is_noticed() -> None:
 
 @pytest.mark.parametrize("piece", ["thumbnail", "table", "statistics", "overviews"])
 def test_a_piece_that_does_not_follow_from_the_masked_raster_is_noticed(piece: str) -> None:
-    open_release = unmasked()
-    masked, _ = mask_pixels(open_release.attachments, DATASET, rules())
+    open_release, masked = unmasked(), masked_once()
     raster, picture = masked.attachments.files
     if piece == "table":
         tampered = replace(masked, table=open_release.table)

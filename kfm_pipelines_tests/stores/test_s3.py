@@ -89,6 +89,7 @@ def test_an_object_that_no_store_has_put_is_foreign(store: Store, bucket: str, n
     assert store.paths("catalog") == []
 
 
+@pytest.mark.slow
 def test_a_forked_process_has_a_store_of_its_own(bucket: str, tmp_path: Path) -> None:
     url = f"s3://{bucket}/releases"
     with (tmp_path / "log").open("wb") as log:

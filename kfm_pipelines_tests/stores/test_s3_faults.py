@@ -58,6 +58,7 @@ def begin(store: Store, name: str) -> tuple[Callable[[Store], None], str, int]:
     return ACTIONS[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("name", ACTIONS)
 def test_one_bad_answer_is_made_good(store: Store, wire: Wire, bucket: str, name: str, fault: Fault) -> None:
@@ -70,6 +71,7 @@ def test_one_bad_answer_is_made_good(store: Store, wire: Wire, bucket: str, name
         assert len(versions(bucket)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("name", ["keep", "replace", "swap"])
 def test_a_lasting_fault_raises_soon_and_the_call_can_be_repeated(

@@ -191,6 +191,7 @@ def test_paths_are_those_of_the_folder_sorted(store: Store) -> None:
     assert store.paths("catalog/a") == ["catalog/a/items/1.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("move", ["write", "replace", "swap"])
 def test_a_reader_sees_the_old_bytes_or_the_new_ones_and_always_some(store: Store, tmp_path: Path, move: str) -> None:
     contents = (OLD, NEW)

@@ -134,6 +134,7 @@ def test_a_real_scene_under_clouds_has_a_raster_without_a_value_and_no_cells() -
     assert not np.isfinite(pixels(made)).any()
 
 
+@pytest.mark.slow
 @needs_data
 def test_the_index_of_real_bands_agrees_with_an_independent_reading() -> None:
     made = computed([cleared(one) if "QA_PIXEL" in one.asset_uri else one for one in real_objects()], GEORGIA)

@@ -98,6 +98,7 @@ def test_a_value_of_several_parts_is_ranked_by_its_earliest_part(older: str, new
         assert merged(PARTS, *order).column("discharge_cfs").to_pylist() == [2.0]
 
 
+@pytest.mark.slow
 @given(
     readings=st.lists(
         st.tuples(st.sampled_from(["e", "P", "A", "?", "A,P"]), st.sampled_from([1.0, 2.0, None]), st.integers(0, 1)),

@@ -100,6 +100,7 @@ def test_a_file_of_each_format_is_declared_and_would_be_published(resources: Pat
     assert_round_trip(resources, path, known, processor)
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize("name", REAL)
 def test_a_real_file_is_declared_and_would_be_published(resources: Path, tmp_path: Path, name: str) -> None:
