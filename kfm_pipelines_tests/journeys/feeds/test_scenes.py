@@ -142,7 +142,7 @@ def test_a_radar_scene_is_described_from_its_message(site: Site) -> None:
     provider.put({f"{SENTINEL_1['path']}/productInfo.json": json.dumps(sentinel_1_info()).encode()})
     for copy in ({}, {"sent": "again"}):
         provider.send(json.dumps(SENTINEL_1 | copy))
-    elsewhere = SENTINEL_1 | {"id": "S1A_IW_SLC", "path": SENTINEL_1["path"].replace("GRD", "SLC")}
+    elsewhere = SENTINEL_1 | {"id": "S1A_IW_SLC", "path": str(SENTINEL_1["path"]).replace("GRD", "SLC")}
     provider.send(json.dumps(elsewhere))
 
     site.drain()
