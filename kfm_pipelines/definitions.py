@@ -82,5 +82,5 @@ def _load_published_table(resources: Path, dataset: Dataset) -> Table | None:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    fork_runs("kfm_pipelines.preload")
+    fork_runs("kfm_pipelines.preload", "kfm_pipelines.preload_libraries")
     return build_definitions()

@@ -76,13 +76,13 @@ def has_active_backfill(instance: dg.DagsterInstance) -> bool:
     return bool(instance.get_backfills(BulkActionsFilter(statuses=active), limit=1))
 
 
-def fork_runs(preload: str) -> None:
-    """In a code server, forks the process of each run from one that has imported the module `preload`, because a new
+def fork_runs(*preload: str) -> None:
+    """In a code server, forks the process of each run from one that has imported these modules, because a new
     interpreter would import everything again. Dagster starts processes by the context named `spawn`."""
     if sys.argv[1:3] != ["api", "grpc"] or multiprocessing.parent_process() is not None:
         return  # not a code server, or one of its runs
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads must not be forked
-    multiprocessing.set_forkserver_preload([preload])
+    multiprocessing.set_forkserver_preload([*preload])
     multiprocessing.get_context("spawn").Process = _RunProcess  # type: ignore[assignment,misc]
     forkserver.ensure_running()
 
