@@ -7,9 +7,7 @@ import sys
 from kfm_pipelines.preload_libraries import libraries_of
 from kfm_pipelines_tests.fixtures.events.notices import declared
 
-CHECK = (
-    "import kfm_pipelines.preload_libraries, sys; print('rasterio' in sys.modules, 'great_expectations' in sys.modules)"
-)
+CHECK = "import kfm_pipelines.preload_libraries, sys; print({'rasterio', 'great_expectations'} & sys.modules.keys())"
 
 
 def test_a_library_is_loaded_where_a_dataset_needs_it() -> None:
