@@ -53,6 +53,7 @@ clean:
 	rm -rf $(VENV) .kfm dist build
 
 # uv installs twenty times faster than pip. It is not part of the environment, and where it fails pip does the work.
+# The import at the end compiles what every process of Dagster loads; they all start at once, and each would compile it.
 define install
 	@echo "installing (once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -60,6 +61,7 @@ define install
 		$(UV) pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r requirements/$(1).txt ) || \
 		$(PIP) --no-compile --require-hashes -r requirements/$(1).txt
 	@$(PIP) --no-build-isolation -e .
+	@$(BIN)/python -c "import kfm_pipelines.preload, dagster_webserver.cli, dagster._daemon.cli"
 endef
 
 $(VENV)/local.done: requirements/local.txt pyproject.toml

@@ -1,6 +1,7 @@
 """Fixtures of all tests: one embedded stack per session, exported as environment variables."""
 
 import gc
+import signal
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -87,6 +88,13 @@ LONGEST = (
     ("test_daemon.py", "load/test_order.py"),
     ("test_runbooks.py",),
 )
+
+
+def pytest_sessionstart() -> None:
+    """Accepts signals that a script ignores for its background jobs, as `kfm` does. Every process started here inherits
+    that, and Dagster would wait half a minute for each copier of its output to end."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
