@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field
 from kfm_pipelines.care.footprints import Footprints, footprints_of
 from kfm_pipelines.care.policies import Policy, load_policy, refuse_if_mismatched, refuse_unless_current
 from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.care.review.tables import decisions_about
 from kfm_pipelines.care.secrets import key_check, secret_of
 from kfm_pipelines.care.signatures import (
     Signature,
@@ -104,6 +105,12 @@ def policy_of(services: Services, dataset: Dataset) -> Policy:
     )
 
 
+def table_for_readers(services: Services, dataset: Dataset) -> Table:
+    """Returns the table that the policy leaves for readers. Exemptions change no promise."""
+    policy = policy_of(services, dataset)
+    return dataset.table if policy.is_open else published_table(dataset, policy)
+
+
 def authorities_of(services: Services) -> Mapping[str, Authority]:
     settings = services.settings
     return services.load_once("authorities", lambda: load_authorities(settings.resources, settings.authorities))
@@ -133,6 +140,20 @@ class Oversight:
             self.authority.holder_of(signed, self.services.today())
         except SignatureRefused as error:
             raise SignatureRefused(f"{what} is not valid: {error}") from None
+
+    def is_approved(self, key: str, release_digest: str) -> bool:
+        """Returns False while a review is pending. Raises ReviewRefused after a rejection, which is final."""
+        if self.dataset.review == "none":
+            return True
+        decisions = decisions_about(self.services.database, key, release_digest)
+        for decision in decisions:
+            expected = {"decision": decision.decision, "key": decision.key, "release": decision.release_digest}
+            what = f"{decision.key}: the recorded review"
+            self.refuse_forged(decision.signed, {"statement": "review", **expected}, what)
+            if decision.decision == "rejected":
+                reason = str(decision.signed.statement.get("reason", ""))
+                raise ReviewRefused(f"{decision.key}: refused by {decision.signed.holder}: {reason}")
+        return bool(decisions)
 
 
 def oversight_of(services: Services, dataset: Dataset) -> Oversight:

@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import dagster as dg
 
-from kfm_pipelines.care.review.tables import pending_reviews
 from kfm_pipelines.dispatch import dispatch
 from kfm_pipelines.dispatch.dispatch import Chores
 from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, NON_URGENT_INTERVAL, FairScheduler, PlannedRun, RunCapacity
@@ -20,6 +19,7 @@ from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import group_of
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.trigger import EVENT_RUN_TAGS
+from kfm_pipelines.state.keys import keys_awaiting_review
 from kfm_pipelines.state.liveness import ProcessLock, count_workers, planning, record_run
 from kfm_pipelines.state.wal import Outcome, last_entries_of_run
 from kfm_pipelines.watermarks.late import tick_watermarks
@@ -146,8 +146,7 @@ def _execute(
         for key, entry in last_entries_of_run(services.database, run_id, run.names).items()
         if entry.outcome is not None and "again_in_seconds" not in entry.detail
     }
-    awaiting = {one.key for one in pending_reviews(services.database)} & set(run.names)
-    return WorkSummary(outcomes, awaiting, runs=1)
+    return WorkSummary(outcomes, keys_awaiting_review(services.database, run.names), runs=1)
 
 
 def _run_job(

@@ -22,7 +22,7 @@ from kfm_pipelines.gates.verdict import (
     judge,
 )
 from kfm_pipelines.parquet.geoparquet import WGS84, read_reference_systems
-from kfm_pipelines.parquet.times import times_outside, to_instants
+from kfm_pipelines.parquet.outside import times_outside, to_instants
 from kfm_pipelines.text import truncate_line
 
 if TYPE_CHECKING:

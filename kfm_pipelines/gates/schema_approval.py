@@ -6,8 +6,7 @@ The first publication of a dataset makes the promise. Until then its declaration
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
-from kfm_pipelines.care.governance import policy_of
-from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.care.governance import table_for_readers
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import SchemaRefused
 from kfm_pipelines.gates.schema import SchemaColumns, columns_of, diff_schemas, schema_digest
@@ -48,8 +47,8 @@ class SchemaProposal:
 
 
 def proposal_of(services: Services, dataset: Dataset) -> SchemaProposal:
-    """Compares the table that the policy leaves for readers with what was approved. Exemptions change no promise."""
-    columns = columns_of(published_table(dataset, policy_of(services, dataset)))
+    """Compares the table for readers with what was approved."""
+    columns = columns_of(table_for_readers(services, dataset))
     declared = Schema(dataset.dataset, dataset.key.transform_version, schema_digest(columns), columns)
     with services.database.transaction() as connection:
         return SchemaProposal(declared, binding_version(connection, declared))

@@ -16,8 +16,7 @@ from kfm_pipelines.orchestration import dagster_internals as internals
 from kfm_pipelines.orchestration.names import STAGES
 from kfm_pipelines.orchestration.tags import DATASET_TAG, REPLAY_TAG
 from kfm_pipelines.settings import load_log_settings
-from kfm_pipelines.telemetry.logs.configure import LogFile
-from kfm_pipelines.telemetry.logs.lines import ERROR_ATTRIBUTE, MAX_FRAMES, format_frame
+from kfm_pipelines.telemetry.logs.lines import ERROR_ATTRIBUTE, MAX_FRAMES, LogFile, format_frame
 
 # Logged at INFO or higher; a run over many keys has thousands of other events.
 ALWAYS_LOGGED = {

@@ -11,13 +11,6 @@ NO_VALUE = -1
 _SAMPLE_SIZE = 1024
 
 
-def flatten(column: pa.ChunkedArray) -> pa.Array:
-    """Returns the values of all chunks, without a dictionary."""
-    flat = column.combine_chunks()
-    flat = flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
-    return flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat
-
-
 @dataclass(frozen=True, eq=False)
 class EncodedColumn:
     """The distinct texts or geometries of a column, and which of them each row has."""

@@ -48,6 +48,15 @@ def read_parquet(
         raise _unreadable_error(data, name) from None
 
 
+def flatten(column: "pa.ChunkedArray") -> "pa.Array":
+    """Returns the values of all chunks, without a dictionary."""
+    import pyarrow as pa
+
+    flat = column.combine_chunks()
+    flat = flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
+    return flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat
+
+
 def write_parquet(table: "pa.Table") -> bytes:
     """Returns the same bytes for the same table, regardless of its chunks in memory."""
     import pyarrow.parquet as pq

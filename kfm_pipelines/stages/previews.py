@@ -153,7 +153,8 @@ def _draw_cached(services: Services, dataset: Dataset, appearance: bytes, places
     from kfm_pipelines.care.review.page.maps import draw_map
     from kfm_pipelines.care.review.page.places import load_outline
 
-    outline = load_outline(services.settings.resources, dataset.key.aoi)
+    aoi = dataset.key.aoi
+    outline = services.load_once(("outline", aoi), lambda: load_outline(services.settings.resources, aoi))
     frame = dataset.extent or _frame_around(outline, places)
     content = (appearance, frame, dataset.title, outline)
     picture = _map_cache.pop(content, None) or draw_map(

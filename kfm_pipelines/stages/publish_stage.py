@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from kfm_pipelines.care.review.decide import is_approved
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.stages import reproduce
 from kfm_pipelines.stages.mask import audit_entry
@@ -84,7 +83,7 @@ class PublishStage:
         """Frees the key until its release is reviewed, if it needs a review and has none."""
         staged = release.staged_release(facts)
         governance = self._run.configs.for_key(claim.key).governance
-        if is_approved(governance.oversight, claim.key, staged.digest):
+        if governance.oversight.is_approved(claim.key, staged.digest):
             return False
         for path in (self._run.layout.computed_table, self._run.layout.staged_data):  # what a reviewer sees
             self._run.store.keep(path(claim.key, claim.epoch))

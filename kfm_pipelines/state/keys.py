@@ -163,6 +163,15 @@ def keys_in_review(database: Database, keys: Sequence[str]) -> dict[str, str]:
     return {row["key"]: f"{row['key']}: a release of it awaits review; that comes first" for row in rows}
 
 
+def keys_awaiting_review(database: Database, keys: Sequence[str]) -> set[str]:
+    """Returns those of these keys with a release that nobody has decided about."""
+    query = """
+        SELECT key FROM kfm.keys
+        WHERE key = ANY(%(keys)s) AND awaiting IS NOT NULL AND owner IS NULL AND due_at IS NULL
+    """
+    return {row["key"] for row in database.fetch(query, {"keys": list(keys)})}
+
+
 def wrong_dataset_reason(key: str, dataset: str, expected: str) -> str:
     return f"{key}: is a key of {dataset}, not of {expected}"
 

@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, Pe
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
-from kfm_pipelines.telemetry.append_only import CountDropped, OneTimeWarning
+from kfm_pipelines.telemetry.line_files import CountDropped, OneTimeWarning
 
 CLOSE_TIMEOUT_SECONDS = 2.0
 MAX_QUEUED_SPANS = 4096

@@ -10,10 +10,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.settings import Settings
-from kfm_pipelines.telemetry.append_only import CountDropped
+from kfm_pipelines.telemetry.line_files import CountDropped, RecordWriter
 from kfm_pipelines.telemetry.logs.configure import error_fields
 from kfm_pipelines.telemetry.metrics.instruments import Instruments, MetricsFile
-from kfm_pipelines.telemetry.records import RecordWriter
 from kfm_pipelines.telemetry.traces.spans import PresetIdGenerator, ServiceResource, Spans, SpansFile
 
 if TYPE_CHECKING:

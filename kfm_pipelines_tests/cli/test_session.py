@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm_pipelines.telemetry.logs.configure import LOG_FILE
+from kfm_pipelines.telemetry.logs.lines import LOG_FILE
 from kfm_pipelines_tests.fixtures.sites.command import kfm
 from kfm_pipelines_tests.fixtures.sites.site import Site
 from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of

@@ -14,7 +14,7 @@ from dagster._core.storage.dagster_run import FINISHED_STATUSES
 from kfm_pipelines.local.dagster import serve_dagster
 from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import STAGES
-from kfm_pipelines.telemetry.logs.configure import LOG_FILE
+from kfm_pipelines.telemetry.logs.lines import LOG_FILE
 from kfm_pipelines_tests.fixtures.aws.emulator import bodies, listening
 from kfm_pipelines_tests.fixtures.runs.dispatch import OTHER, declare, spoiled
 from kfm_pipelines_tests.fixtures.sites.processes import eventually, fork_servers

@@ -13,7 +13,7 @@ from kfm_pipelines.dispatch.worker import work
 from kfm_pipelines.settings import PACKAGE
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
-MAX_MODULES = 130
+MAX_MODULES = 120
 NO_CHORES = Chores(with_queues=(), always=(), gauges=lambda services, *, at_once=False: None)
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from kfm_pipelines.orchestration.run_logs import RunLogs
 from kfm_pipelines.settings import shipped_path
-from kfm_pipelines.telemetry.logs.configure import LOG_FILE
+from kfm_pipelines.telemetry.logs.lines import LOG_FILE
 from kfm_pipelines_tests.fixtures.sites.site import Site
 from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of, logging_to
 

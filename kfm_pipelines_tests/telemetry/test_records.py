@@ -11,7 +11,7 @@ import pytest
 from kfm_pipelines.producer.cli import SampleRequest, emit_samples
 from kfm_pipelines.producer.routes import sender_for_route
 from kfm_pipelines.settings import shipped_path
-from kfm_pipelines.telemetry.records import RecordWriter, schema_violation
+from kfm_pipelines.telemetry.line_files import RecordWriter, schema_violation
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
 from kfm_pipelines_tests.fixtures.sites.site import START, Site
 from kfm_pipelines_tests.fixtures.telemetry.home_files import SCHEMAS, records, totals

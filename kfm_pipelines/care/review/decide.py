@@ -20,21 +20,6 @@ MIN_DIGEST_LENGTH = 12
 MAX_EXEMPTION_DAYS = 366
 
 
-def is_approved(oversight: Oversight, key: str, release_digest: str) -> bool:
-    """Returns False while a review is pending. Raises ReviewRefused after a rejection, which is final."""
-    if oversight.dataset.review == "none":
-        return True
-    decisions = tables.decisions_about(oversight.services.database, key, release_digest)
-    for decision in decisions:
-        expected = {"decision": decision.decision, "key": decision.key, "release": decision.release_digest}
-        what = f"{decision.key}: the recorded review"
-        oversight.refuse_forged(decision.signed, {"statement": "review", **expected}, what)
-        if decision.decision == "rejected":
-            reason = str(decision.signed.statement.get("reason", ""))
-            raise ReviewRefused(f"{decision.key}: refused by {decision.signed.holder}: {reason}")
-    return bool(decisions)
-
-
 def approve(services: Services, key: str, digest: str, private_key: Path, reason: str) -> PendingReview:
     pending = _check_digest(tables.pending_review(services.database, key), digest)
     oversight = oversight_of(services, services.datasets[pending.dataset])

@@ -21,7 +21,8 @@ from kfm_pipelines.care.verifier.search.distinct import distinct
 from kfm_pipelines.care.verifier.search.phrases import Phrases
 from kfm_pipelines.care.verifier.types import Flags, Floats, Numbers
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.parquet.distinct_values import EncodedColumn, encode_column, flatten
+from kfm_pipelines.parquet.distinct_values import EncodedColumn, encode_column
+from kfm_pipelines.parquet.parquet import flatten
 
 BOXES = "bbox"
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,6 @@ def verify(policy: Policy, dataset: Dataset, evidence: Evidence) -> tuple[Breach
     """Returns a breach for every rule that does not hold; a release is green only when there are none."""
     # Loads numpy, pyarrow and shapely, which loading the definitions must not.
     from kfm_pipelines.care.verifier.case import open_case
-    from kfm_pipelines.care.verifier.rules.item import check_governance_properties
     from kfm_pipelines.care.verifier.stages import first_breaches
 
     try:
@@ -76,6 +75,19 @@ def verify(policy: Policy, dataset: Dataset, evidence: Evidence) -> tuple[Breach
             return first_breaches(open_case(policy, dataset, evidence, item, executor), executor)
     except EvidenceUnreadable as unreadable:
         return (unreadable.breach,)
+
+
+def check_governance_properties(policy: Policy, dataset: Dataset, item: Mapping[str, Any]) -> Iterator[Breach]:
+    """Checks properties that every policy requires, open ones included."""
+    properties = item["properties"]
+    if properties.get("kfm:policy") != policy.name:
+        yield Breach("item-policy", "item: kfm:policy", policy.name, "something else")
+    if policy.labels and properties.get("kfm:labels") != policy.labels:
+        yield Breach("item-labels", "item: kfm:labels", "the policy's labels", "something else")
+    if dataset.sovereignty is not None and not _contains_notice(
+        properties.get("kfm:sovereignty"), dataset.sovereignty.notice
+    ):
+        yield Breach("item-sovereignty", "item: kfm:sovereignty", "the notice of the nations", "something else")
 
 
 def digest_of(evidence: Evidence) -> str:
@@ -163,3 +175,9 @@ def _reject_duplicate_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _reject_constant(constant: str) -> object:
     raise ValueError(constant)
+
+
+def _contains_notice(value: object, notice: str) -> bool:
+    if isinstance(value, dict):
+        return any(_contains_notice(inner, notice) for inner in value.values())
+    return value == notice

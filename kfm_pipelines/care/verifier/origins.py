@@ -16,8 +16,9 @@ from kfm_pipelines.care.verifier.evidence import EvidenceUnreadable
 from kfm_pipelines.care.verifier.types import Codes, Degrees, Flags, Numbers
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.declarations.tables import arrow_type
-from kfm_pipelines.parquet.distinct_values import encode_column, flatten
+from kfm_pipelines.parquet.distinct_values import encode_column
 from kfm_pipelines.parquet.geoparquet import coordinates_of
+from kfm_pipelines.parquet.parquet import flatten
 
 KINDS: tuple[GeometryKind, ...] = get_args(GeometryKind)
 UNKNOWN = -1

@@ -16,8 +16,7 @@ from rasterio.io import DatasetReader, MemoryFile
 
 from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.rules import MaskRaster
-from kfm_pipelines.care.verifier.evidence import Breach, Evidence
-from kfm_pipelines.care.verifier.rules.item import check_governance_properties
+from kfm_pipelines.care.verifier.evidence import Breach, Evidence, check_governance_properties
 from kfm_pipelines.declarations.dataset import Dataset
 
 RASTER, PICTURE = "raster.tif", "thumbnail.png"

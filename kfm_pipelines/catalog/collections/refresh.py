@@ -5,8 +5,7 @@ from dataclasses import asdict
 from itertools import groupby
 from pathlib import PurePosixPath
 
-from kfm_pipelines.care.governance import policy_of
-from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.care.governance import policy_of, table_for_readers
 from kfm_pipelines.catalog.collections import pages, tables
 from kfm_pipelines.catalog.collections.pages import StalePage, Summary
 from kfm_pipelines.catalog.dcat import Series, catalog_dcat, page_dcat
@@ -88,12 +87,11 @@ def _write_collection(
     """Returns False, and writes nothing, when nothing is published."""
     if total.starts is None or total.ends is None:
         return False
-    policy = policy_of(services, dataset)
     facts = stac.CollectionFacts(
         **asdict(total),
         years=tuple(pages.pages_below(connection, dataset.dataset, "", summaries)),
-        table=published_table(dataset, policy),
-        policy=policy.name,
+        table=table_for_readers(services, dataset),
+        policy=policy_of(services, dataset).name,
         gates=GATES,
         keys_with_errors=pages.count_keys_with_errors(connection, dataset.dataset),
         has_snapshot=tables.has_snapshot(connection, dataset.dataset, tables.ITEMS_SNAPSHOT),

@@ -1,4 +1,4 @@
-"""Rules about places: inside the declared extent, with valid geometries."""
+"""Rules about places: inside the declared extent and area, with valid geometries."""
 
 import math
 from collections.abc import Iterator
@@ -6,8 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.policies import RESERVED_COLUMNS
 from kfm_pipelines.declarations import Extent
-from kfm_pipelines.gates.verdict import Finding, Rule, Severity, TableSubject, count_true, error, format_sample
+from kfm_pipelines.gates.verdict import (
+    OUTSIDE_AREA,
+    Finding,
+    Rule,
+    Severity,
+    TableSubject,
+    count_true,
+    error,
+    format_sample,
+)
 from kfm_pipelines.parquet.geoparquet import coordinates_of
+from kfm_pipelines.parquet.outside import rows_outside
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,6 +77,25 @@ def _tolerance_degrees(subject: TableSubject) -> "pa.ChunkedArray | pa.Scalar":
     return pc.divide(pc.fill_null(subject.table.column(UNCERTAINTY), 0.0), METRES_PER_DEGREE)
 
 
+def _check_outside_area(subject: TableSubject) -> Iterator[Finding]:
+    """An error unless the dataset declares that it only warns. What was clipped is worth knowing."""
+    yield from subject.found_before_masking
+    if clipped := subject.left_out.get(OUTSIDE_AREA):
+        expected = f"places in {subject.dataset.key.aoi}"
+        yield Finding("outside-aoi", Severity.INFO, "table", expected, f"{clipped} outside, left out")
+    if subject.area is None or not subject.dataset.has_judged_places:
+        return
+    outside = rows_outside(subject.table, subject.dataset.table, subject.area)
+    if outside is not None and (count := int(outside.sum())):
+        import pyarrow as pa
+
+        severity = Severity.WARN if subject.dataset.outside_aoi == "warn" else Severity.ERROR
+        named = ", ".join(subject.dataset.table.position_columns)
+        measured = f"{count} of {subject.table.num_rows} rows outside"
+        sample = format_sample(subject, pa.array(outside))
+        yield Finding("outside-aoi", severity, named, f"places in {subject.area.name}", measured, sample)
+
+
 def _check_geometry(subject: TableSubject) -> Iterator[Finding]:
     import numpy as np
     import pyarrow as pa
@@ -86,7 +115,8 @@ def _judge_geometries(column: "pa.ChunkedArray") -> "tuple[Iterator[Flags], Flag
     """Returns for each fault which geometries have it, and which of them each row has; -1 for null."""
     import numpy as np
 
-    from kfm_pipelines.parquet.distinct_values import encode_column, flatten
+    from kfm_pipelines.parquet.distinct_values import encode_column
+    from kfm_pipelines.parquet.parquet import flatten
 
     points = coordinates_of(flatten(column).drop_null())
     if points is None:
@@ -139,5 +169,10 @@ _FAULTS = (
 )
 _REPAIR = "Repair the geometries at the source (shapely's make_valid shows how) and send the object again."
 _CHECK_PLACES = "Check these places (a lost sign, another reference system); declare a larger extent if they are right."
+_OUTSIDE = (
+    "Check these places, and that the object belongs to this dataset; if they are right, declare another `aoi`, or "
+    "`outside_aoi: clip` or `warn`."
+)
 GEOMETRY_VALID = Rule("geometry-valid", _check_geometry, _REPAIR)
 IN_EXTENT = Rule("in-extent", _check_in_extent, _CHECK_PLACES)
+OUTSIDE_AOI = Rule("outside-aoi", _check_outside_area, _OUTSIDE)

@@ -1,17 +1,28 @@
-"""The QA gate, and its rules about the table as a whole: row counts, unique keys, stable bytes."""
+"""The QA gate, and its rules about the table as a whole: row counts, rows left out, unique keys, stable bytes."""
 
 from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations import RowCountTolerance
-from kfm_pipelines.gates.quality.area import DUPLICATE_ROWS, LEFT_OUT, OUTSIDE_AOI
 from kfm_pipelines.gates.quality.columns import NULL_SHARE, RANGE, STATISTIC
-from kfm_pipelines.gates.quality.places import GEOMETRY_VALID, IN_EXTENT
+from kfm_pipelines.gates.quality.places import GEOMETRY_VALID, IN_EXTENT, OUTSIDE_AOI
 from kfm_pipelines.gates.quality.rasters import RASTER_RULES, may_be_empty
 from kfm_pipelines.gates.quality.scenes import CLOUDS
 from kfm_pipelines.gates.quality.topology import GAPS, OVERLAPS
-from kfm_pipelines.gates.verdict import Finding, Rule, Severity, TableSubject, Verdict, error, format_sample, judge
+from kfm_pipelines.gates.verdict import (
+    DUPLICATES,
+    OUTSIDE_AREA,
+    OUTSIDE_WINDOW,
+    Finding,
+    Rule,
+    Severity,
+    TableSubject,
+    Verdict,
+    error,
+    format_sample,
+    judge,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,13 +126,29 @@ def _rows_with_repeated_key(keys: "pa.Table", counted: "pa.Table") -> "pa.Chunke
     return same
 
 
+def _check_duplicate_rows(subject: TableSubject) -> Iterator[Finding]:
+    if count := subject.left_out.get(DUPLICATES):
+        measured = f"{count} equal to another in all columns, left out"
+        yield Finding("duplicate-rows", Severity.INFO, "table", "each row once", measured)
+
+
+def _check_left_out(subject: TableSubject) -> Iterator[Finding]:
+    for reason, count in sorted(subject.left_out.items()):
+        if reason not in (DUPLICATES, OUTSIDE_AREA, OUTSIDE_WINDOW):
+            yield Finding("left-out", Severity.INFO, "table", "all records", f"{count} left out: {reason}")
+
+
 _EMPTY = "Check that the source really had nothing for this window; if so, nothing needs to be done."
 _DUPLICATES = "Send the object again with only the right one of these rows, or declare a longer primary key."
+_EQUAL_ROWS = "Nothing needs to be done; where many rows come twice, check whether the source sends objects again."
+_LEFT_OUT = "Nothing needs to be done if the dataset is meant to leave these records out."
 _PREVIOUS = "Check whether an object came twice, was cut short or is missing, or declare a larger tolerance."
 _NEIGHBOURS = "Check whether an object is missing or exceeds its window, or declare a larger tolerance."
 _DRIFT = "Find out what else changed, such as a library; if the new bytes are right, raise the transform version."
 NOT_EMPTY = Rule("not-empty", _check_not_empty, _EMPTY)
 PRIMARY_KEY_UNIQUE = Rule("primary-key-unique", _check_primary_key_unique, _DUPLICATES)
+DUPLICATE_ROWS = Rule("duplicate-rows", _check_duplicate_rows, _EQUAL_ROWS)
+LEFT_OUT = Rule("left-out", _check_left_out, _LEFT_OUT)
 ROW_COUNT_PREVIOUS = Rule("row-count-previous", _check_previous_rows, _PREVIOUS)
 ROW_COUNT_NEIGHBOURS = Rule("row-count-neighbours", _check_neighbour_rows, _NEIGHBOURS)
 CHECKSUM_DRIFT = Rule("checksum-drift", _check_checksum_drift, _DRIFT)

@@ -6,8 +6,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kfm_pipelines.care.governance import policy_of
-from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.care.governance import policy_of, table_for_readers
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.gates.expectations import Suite, judge_suite, suites_of
@@ -40,7 +39,7 @@ def deep_scan(
     on_progress: ProgressCallback = lambda _: None,
 ) -> ScanResult:
     """Judges the dataset's suites over what is published. A dataset without a suite gets only a note."""
-    published = published_table(dataset, policy_of(services, dataset))
+    published = table_for_readers(services, dataset)
     suites = suites_of(services.settings.resources, dataset, published)
     if not suites:
         return ScanResult(dataset.dataset, ScanKind.DEEP, note=f"{dataset.dataset} declares no suite")

@@ -9,8 +9,7 @@ from kfm_pipelines.declarations.dataset import Dataset, Processor
 from kfm_pipelines.declarations.tables import declared_schema
 from kfm_pipelines.events import CanonicalKey, Window, parse_label
 from kfm_pipelines.gates.verdict import OUTSIDE_AREA, OUTSIDE_WINDOW, count_true
-from kfm_pipelines.parquet.area import rows_outside
-from kfm_pipelines.parquet.times import times_outside
+from kfm_pipelines.parquet.outside import rows_outside, times_outside
 from kfm_pipelines.stages.compute.raster import process_raster
 from kfm_pipelines.stages.compute.result import Computed, SourceObject
 from kfm_pipelines.stages.compute.scene import process_scenes

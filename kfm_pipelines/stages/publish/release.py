@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 from kfm_pipelines.care.governance import Governance, KeyRules, governance_of
-from kfm_pipelines.care.review.decide import is_approved
 from kfm_pipelines.care.secrets import keyed_digest
 from kfm_pipelines.catalog.collections.tables import find_withdrawn_contents
 from kfm_pipelines.catalog.facts import ATTESTATION, MANIFEST, InputFacts, ReleaseFacts
@@ -190,7 +189,7 @@ def _refuse_unless_allowed(governance: Governance, facts: KeyFacts, release: Rel
         raise GateRefused(f"{key}: the policy, an exemption or the declaration has changed since it was computed")
     require_green(key, facts.verdicts, TABLE_GATES, release.content_hash)
     require_green(key, facts.verdicts, RELEASE_GATES, release.digest, CareRefused)
-    if not is_approved(governance.oversight, key, release.digest):
+    if not governance.oversight.is_approved(key, release.digest):
         raise ReviewRefused(f"{key}: nobody with authority has approved this release")
 
 

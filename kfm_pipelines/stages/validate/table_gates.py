@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kfm_pipelines.care.governance import policy_of
-from kfm_pipelines.care.published_table import published_table
+from kfm_pipelines.care.governance import table_for_readers
 from kfm_pipelines.catalog.documents import sha256
 from kfm_pipelines.declarations import Table
 from kfm_pipelines.declarations.dataset import Dataset
@@ -169,7 +168,7 @@ def _quality(services: Services, subject: TableSubject, reports: list[Report]) -
     if name is None:
         reports.append(None)
         return verdict
-    suite = suite_of(services, name, published_table(dataset, policy_of(services, dataset)))
+    suite = suite_of(services, name, table_for_readers(services, dataset))
     try:
         judged = judge_suite(suite, subject)
     except MemoryError:

@@ -1,4 +1,4 @@
-"""Turns a record of Python's logging into one line of JSON, with the fields bound by `log_context`."""
+"""Turns a record of Python's logging into one line of JSON in the log, with the fields bound by `log_context`."""
 
 import json
 import logging
@@ -14,10 +14,14 @@ from pathlib import Path, PurePath
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
+from kfm_pipelines.settings import LogSettings
+from kfm_pipelines.telemetry.line_files import AppendOnlyFile
 from kfm_pipelines.telemetry.logs.redact import Redactor
 from kfm_pipelines.telemetry.traces.spans import context_of, current_span
 from kfm_pipelines.text import WITHHELD, redact_coordinates
 
+LOG_FILE = "log.jsonl"
+ROOT_LOGGER = "kfm_pipelines"
 # Fields of every line; an extra field of the same name is renamed.
 RESERVED_FIELDS = ("at", "level", "logger", "event", "error")
 # A described error on a record without an exception.
@@ -94,6 +98,43 @@ class LogLineFormatter:
             return to_json_value(value, self._redactor)
         except Exception:  # noqa: BLE001 - an object may do anything when converted
             return _class_of(value)
+
+
+class LogFile(logging.Handler):
+    """Appends records to the log. A line that cannot be written is counted and reported later."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.min_level: int = logging.getLevelNamesMapping()[settings.level.upper()]
+        self._file = AppendOnlyFile(settings.folder / LOG_FILE)
+        self._line_formatter = LogLineFormatter(Redactor.from_secrets(settings.secrets))
+        self._lost_lines = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Skips what libraries log below WARNING, and what Dagster also passes to its run log handler."""
+        is_ours = record.name == ROOT_LOGGER or record.name.startswith(f"{ROOT_LOGGER}.")
+        min_level = self.min_level if is_ours else max(self.min_level, logging.WARNING)
+        if record.levelno >= min_level and not hasattr(record, "dagster_meta"):
+            self.append(record)
+
+    def append(self, record: logging.LogRecord) -> None:
+        line = self._line_formatter.format_line(record)
+        try:
+            if self._lost_lines:
+                lines = "1 line" if self._lost_lines == 1 else f"{self._lost_lines} lines"
+                text = f"{lines} before this one could not be written"
+                loss = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (), None)
+                self._file.write(self._line_formatter.format_line(loss))
+                self._lost_lines = 0
+            self._file.write(line)
+        except OSError:
+            self._lost_lines += 1
+
+    def close(self) -> None:
+        """Python closes handlers when logging is reconfigured, and uses them again: the next line reopens the file."""
+        self._file.close()
+        super().close()
 
 
 def fields_of(record: logging.LogRecord, event_dict: Mapping[str, Any]) -> dict[str, object]:

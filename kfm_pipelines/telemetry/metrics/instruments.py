@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from kfm_pipelines.telemetry.append_only import AppendOnlyFile, CountDropped, OneTimeWarning
+from kfm_pipelines.telemetry.line_files import AppendOnlyFile, CountDropped, OneTimeWarning
 from kfm_pipelines.telemetry.metrics.names import METRICS, Metric
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kfm_pipelines.telemetry.append_only import previous_path
+from kfm_pipelines.telemetry.line_files import previous_path
 from kfm_pipelines.telemetry.metrics.instruments import MAX_SERIES, METRICS_FILE, OTHER, limit_label
 from kfm_pipelines.telemetry.metrics.names import BY_NAME, METRICS, Metric
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kfm_pipelines.telemetry.append_only import previous_path
+from kfm_pipelines.telemetry.line_files import previous_path
 from kfm_pipelines.telemetry.traces.spans import SPANS_FILE
 
 IDENTIFIER_ATTRIBUTES = ("kfm.key", "kfm.event_id", "kfm.run_id", "kfm.replay_id")

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
-from kfm_pipelines.telemetry.append_only import AppendOnlyFile, CountDropped, OneTimeWarning
+from kfm_pipelines.telemetry.line_files import AppendOnlyFile, CountDropped, OneTimeWarning
 
 SPANS_FILE = "spans.jsonl"
 SPAN_BATCH_SIZE = 200

@@ -3,7 +3,7 @@
 import pytest
 import shapely
 
-from kfm_pipelines.gates.quality.area import OUTSIDE_AOI
+from kfm_pipelines.gates.quality.places import OUTSIDE_AOI
 from kfm_pipelines.gates.quality.table import judge_quality
 from kfm_pipelines.gates.verdict import DUPLICATES, OUTSIDE_AREA, Finding, Severity, TableSubject, judge
 from kfm_pipelines_tests.fixtures.gates.subjects import KANSAS_AREA, only, outlines, subject

@@ -15,7 +15,7 @@ import yaml
 from kfm_pipelines.aws.clients import sqs_client
 from kfm_pipelines.care.review import decide, tables
 from kfm_pipelines.local.stack import Stack
-from kfm_pipelines.telemetry.logs.configure import LOG_FILE
+from kfm_pipelines.telemetry.logs.lines import LOG_FILE
 from kfm_pipelines_tests.fixtures.care.raster_policy import raster_policy, write_footprints
 from kfm_pipelines_tests.fixtures.care.register import Register, with_reviewer
 from kfm_pipelines_tests.fixtures.leaks.scanner import Canary, Hit, Scanner

@@ -13,7 +13,7 @@ from pyproj import Transformer
 
 from kfm_pipelines.aws.clients import sqs_client
 from kfm_pipelines.care.review import decide as exempt
-from kfm_pipelines.telemetry.logs.configure import LOG_FILE
+from kfm_pipelines.telemetry.logs.lines import LOG_FILE
 from kfm_pipelines_tests.fixtures.care.register import CENTRES, KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.fixtures.leaks.scanner import Canary, Hit, Scanner
 from kfm_pipelines_tests.fixtures.sites.command import kfm

@@ -13,8 +13,8 @@ from PIL import Image
 
 from kfm_pipelines.producer.samples import SAMPLES
 from kfm_pipelines.settings import shipped_path
+from kfm_pipelines.telemetry.line_files import schema_violation
 from kfm_pipelines.telemetry.metrics.names import METRICS
-from kfm_pipelines.telemetry.records import schema_violation
 from kfm_pipelines_tests.fixtures.sites.command import COMMAND, fresh_kfm, kfm
 from kfm_pipelines_tests.fixtures.sites.homes import temporary_home
 from kfm_pipelines_tests.fixtures.sites.processes import WITH_IGNORED_SIGNALS, eventually, mentioning

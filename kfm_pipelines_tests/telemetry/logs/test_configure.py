@@ -12,7 +12,8 @@ import pytest
 
 from kfm_pipelines.errors import SettingsInvalid
 from kfm_pipelines.settings import load_settings
-from kfm_pipelines.telemetry.logs.configure import LogFile, configure_logs
+from kfm_pipelines.telemetry.logs.configure import configure_logs
+from kfm_pipelines.telemetry.logs.lines import LogFile
 from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of, logging_to, settings_of
 
 log = logging.getLogger("kfm_pipelines.tests")

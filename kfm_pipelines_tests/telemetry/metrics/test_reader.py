@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm_pipelines.telemetry.append_only import previous_path
+from kfm_pipelines.telemetry.line_files import previous_path
 from kfm_pipelines.telemetry.metrics.instruments import MAX_SERIES
 from kfm_pipelines.telemetry.metrics.names import SECONDS
 from kfm_pipelines.telemetry.metrics.reader import Distribution, MetricsFollower, read_totals

@@ -1,29 +1,13 @@
 """Rules on the STAC Item and the file's geo metadata: governance properties, warning and bounding box."""
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from kfm_pipelines.care.policies import Policy
 from kfm_pipelines.care.verifier.case import Case
-from kfm_pipelines.care.verifier.evidence import Breach
+from kfm_pipelines.care.verifier.evidence import Breach, check_governance_properties
 from kfm_pipelines.care.verifier.search.bbox import Box, published_boxes
-from kfm_pipelines.declarations.dataset import Dataset
 
 _DEGREE_TOLERANCE = 1e-6  # a tenth of a metre, for rounding
-
-
-def check_governance_properties(policy: Policy, dataset: Dataset, item: Mapping[str, Any]) -> Iterator[Breach]:
-    """Checks properties that every policy requires, open ones included."""
-    properties = item["properties"]
-    if properties.get("kfm:policy") != policy.name:
-        yield Breach("item-policy", "item: kfm:policy", policy.name, "something else")
-    if policy.labels and properties.get("kfm:labels") != policy.labels:
-        yield Breach("item-labels", "item: kfm:labels", "the policy's labels", "something else")
-    if dataset.sovereignty is not None and not _contains_notice(
-        properties.get("kfm:sovereignty"), dataset.sovereignty.notice
-    ):
-        yield Breach("item-sovereignty", "item: kfm:sovereignty", "the notice of the nations", "something else")
 
 
 def item_names_the_policy(case: Case) -> Iterator[Breach]:
@@ -92,12 +76,6 @@ def _matching_corner(point: object, corners: set[tuple[float, float]]) -> tuple[
 
 def _is_near(found: object, expected: float) -> bool:
     return isinstance(found, int | float) and abs(found - expected) <= _DEGREE_TOLERANCE
-
-
-def _contains_notice(value: object, notice: str) -> bool:
-    if isinstance(value, dict):
-        return any(_contains_notice(inner, notice) for inner in value.values())
-    return value == notice
 
 
 RULES = (

@@ -18,7 +18,7 @@ from kfm_pipelines.care.verifier.search.word_index import (
     last_letter_codes,
     prefix_filter,
 )
-from kfm_pipelines.parquet.distinct_values import flatten
+from kfm_pipelines.parquet.parquet import flatten
 
 _WORD = re.compile(r"[^\W_]+")
 _MIN_PHRASE_LENGTH = 4

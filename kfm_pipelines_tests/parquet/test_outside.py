@@ -9,8 +9,8 @@ import pytest
 import shapely
 
 from kfm_pipelines.declarations.areas import Area
-from kfm_pipelines.parquet import area as parquet_area
-from kfm_pipelines.parquet.area import rows_outside
+from kfm_pipelines.parquet import outside as parquet_outside
+from kfm_pipelines.parquet.outside import rows_outside
 from kfm_pipelines_tests.fixtures.gates.quality_cases import BOW_TIE
 from kfm_pipelines_tests.fixtures.gates.subjects import KANSAS_AREA, OUTLINES
 from kfm_pipelines_tests.fixtures.tables import DATASET, rows
@@ -52,7 +52,7 @@ def test_places_that_are_not_as_declared_are_for_the_schema_gate(table: pa.Table
 
 @pytest.mark.parametrize("at_once", [1, 3, 1000])
 def test_a_feature_is_inside_if_any_part_of_it_is(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_area, "SHAPES_AT_ONCE", at_once)
+    monkeypatch.setattr(parquet_outside, "SHAPES_AT_ONCE", at_once)
     inside = [
         shapely.box(1, 1, 2, 2),
         shapely.box(9, 9, 20, 20),  # across the border

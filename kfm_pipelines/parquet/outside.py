@@ -1,9 +1,10 @@
-"""Which rows of a table lie outside an area.
+"""Which rows of a table lie outside an area or a window of time.
 
 A point on the border is inside. Any other geometry is inside if it has a point in common with the area, so a feature
 that crosses the border is inside too.
 """
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations import Table
@@ -48,7 +49,8 @@ def _geometries_outside(column: "pa.ChunkedArray", area: Area) -> "NDArray[np.bo
     import numpy as np
 
     # Loads numpy and pyarrow, which loading the definitions must not.
-    from kfm_pipelines.parquet.distinct_values import encode_column, flatten
+    from kfm_pipelines.parquet.distinct_values import encode_column
+    from kfm_pipelines.parquet.parquet import flatten
 
     points = coordinates_of(flatten(column).drop_null())
     if points is None:
@@ -77,3 +79,21 @@ def _few_outside(values: "pa.Array", area: Area) -> "NDArray[np.bool_]":
         outside &= ~shapely.intersects(area.shape, shapes)
         outside[outside] = ~shapely.dwithin(area.shape, shapes[outside], ROUNDING)
     return outside
+
+
+def times_outside(times: "pa.ChunkedArray", window: tuple[datetime, datetime]) -> "pa.ChunkedArray":
+    """Marks times before the start or from the end on: a reading at the end belongs to the next window. Nulls stay."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    instants = to_instants(times)
+    start, end = (pa.scalar(moment, instants.type) for moment in window)
+    return pc.or_(pc.less(instants, start), pc.greater_equal(instants, end))
+
+
+def to_instants(times: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """Returns the first instant of each date; times are instants already."""
+    import pyarrow as pa
+
+    instant = pa.timestamp("us", tz="UTC")
+    return times.cast(pa.timestamp("us")).cast(instant) if pa.types.is_date(times.type) else times

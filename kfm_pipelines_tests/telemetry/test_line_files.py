@@ -5,12 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kfm_pipelines.telemetry.append_only import MAX_BYTES, AppendOnlyFile, previous_path
+from kfm_pipelines.telemetry.line_files import MAX_BYTES, AppendOnlyFile, previous_path
 
 WRITE = """
 import sys
 from pathlib import Path
-from kfm_pipelines.telemetry.append_only import AppendOnlyFile
+from kfm_pipelines.telemetry.line_files import AppendOnlyFile
 file = AppendOnlyFile(Path(sys.argv[1]), max_bytes=200_000)
 for _ in range(500):
     file.write(sys.argv[2] * 1000 + "\\n")
