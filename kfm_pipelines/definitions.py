@@ -1,5 +1,6 @@
 """The definitions that Dagster loads: assets, jobs, sensors, schedules, and the chores of a tick."""
 
+from functools import cache
 from pathlib import Path
 
 import dagster as dg
@@ -80,7 +81,13 @@ def _load_published_table(resources: Path, dataset: Dataset) -> Table | None:
         return None
 
 
+@cache
+def load_definitions() -> dg.Definitions:
+    """Builds the definitions of this process once; a run that is forked from one that has them finds them."""
+    return build_definitions()
+
+
 @dg.definitions
 def defs() -> dg.Definitions:
     fork_runs("kfm_pipelines.preload", "kfm_pipelines.preload_libraries")
-    return build_definitions()
+    return load_definitions()

@@ -22,4 +22,4 @@ def test_declarations_that_cannot_be_read_end_nothing() -> None:
     environment = {**os.environ, "KFM_POSTGRES_URL": ""}
     done = subprocess.run([sys.executable, "-c", CHECK], env=environment, check=True, capture_output=True, text=True)
     assert done.stdout == "set()\n"
-    assert "the libraries of the datasets could not be loaded" in done.stderr
+    assert "the definitions or their libraries could not be loaded" in done.stderr

@@ -49,7 +49,8 @@ def tick(instance: dg.DagsterInstance, services: Services, chores: Chores, *, id
     a message, because Dagster rests between ticks."""
     began = time.monotonic()
     try:
-        drained = "; ".join([_drain_queues(services, chores, idle_seconds), *chores.run_always(services)])
+        problems = chores.run_always(services)  # first, because what is announced to derived datasets is work as well
+        drained = "; ".join([_drain_queues(services, chores, idle_seconds), *problems])
         note_loaded_code(instance, services)
         tick_watermarks(services.database, services.datasets)
         drained = "; ".join([drained, *_format_watermarks(services.database)])
