@@ -61,6 +61,9 @@ class Settings:
     metrics_port: int | None  # KFM_METRICS_PORT: where Prometheus scrapes
     alert_topic: str  # KFM_ALERT_TOPIC: gets failed runs
     source_date_epoch: int | None = None  # SOURCE_DATE_EPOCH: the time in histories, for reproducible builds
+    graph_url: str | None = None  # KFM_GRAPH_URL: bolt://host:port of the knowledge graph, if there is one
+    graph_user: str = "neo4j"  # KFM_GRAPH_USER
+    graph_password: str = field(default="", repr=False)  # KFM_GRAPH_PASSWORD
 
     @property
     def telemetry_folder(self) -> Path:
@@ -68,7 +71,8 @@ class Settings:
 
     @property
     def logs(self) -> "LogSettings":
-        return LogSettings(self.telemetry_folder, self.log_level, _secrets(self.postgres_url, self.care_keys))
+        secrets = _secrets(self.postgres_url, self.care_keys, self.graph_password)
+        return LogSettings(self.telemetry_folder, self.log_level, secrets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ class LogSettings:
 
 def load_log_settings() -> LogSettings:
     env = os.environ
-    secrets = _secrets(env.get("KFM_POSTGRES_URL") or "", _care_keys(env))
+    graph_password = env.get("KFM_GRAPH_PASSWORD") or ""
+    secrets = _secrets(env.get("KFM_POSTGRES_URL") or "", _care_keys(env), graph_password)
     level = _choice(env, "KFM_LOG_LEVEL", LOG_LEVELS, "info")
     return LogSettings(home_directory(env) / TELEMETRY_FOLDER, level, secrets)
 
@@ -153,6 +158,9 @@ def load_settings(env: Mapping[str, str] = os.environ) -> Settings:
         metric_collector=_collector(env, "metrics"),
         metrics_port=metrics_port(env),
         alert_topic=env.get("KFM_ALERT_TOPIC") or "kfm-alerts",
+        graph_url=_graph_url(env),
+        graph_user=env.get("KFM_GRAPH_USER") or "neo4j",
+        graph_password=env.get("KFM_GRAPH_PASSWORD") or "",
         source_date_epoch=_optional_number(env, "SOURCE_DATE_EPOCH", at_least=0, at_most=253_402_300_799),
     )
 
@@ -218,6 +226,15 @@ def _collector(env: Mapping[str, str], signal: str) -> str | None:
     return f"{url.rstrip('/')}/v1/{signal}" if url and name == shared else url or None
 
 
+def _graph_url(env: Mapping[str, str]) -> str | None:
+    url = env.get("KFM_GRAPH_URL")
+    if url and not re.match(r"(bolt|neo4j)(\+s|\+ssc)?://[^@/]+$", url):
+        raise SettingsInvalid(
+            "KFM_GRAPH_URL must be a bolt:// or neo4j:// address without a password, which belongs in KFM_GRAPH_PASSWORD"
+        )
+    return url or None
+
+
 def metrics_port(env: Mapping[str, str] = os.environ) -> int | None:
     return _optional_number(env, "KFM_METRICS_PORT", at_least=1, at_most=65_535)
 
@@ -238,12 +255,13 @@ def _care_keys(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, env[name]) for name in env if name.startswith(CARE_KEY_PREFIX) and env[name]))
 
 
-def _secrets(postgres_url: str, care_keys: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Returns the database password and the masking secrets."""
+def _secrets(postgres_url: str, care_keys: tuple[tuple[str, str], ...], graph_password: str) -> tuple[str, ...]:
+    """Returns the passwords of the database and the graph, and the masking secrets."""
     password = ""
     with suppress(ValueError):
         password = urlsplit(postgres_url).password or ""
-    return tuple(one for one in (password, unquote(password), *(secret for _, secret in care_keys)) if one)
+    passwords = (password, unquote(password), graph_password)
+    return tuple(one for one in (*passwords, *(secret for _, secret in care_keys)) if one)
 
 
 def _optional_number(env: Mapping[str, str], name: str, *, at_least: int, at_most: int) -> int | None:

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from kfm_pipelines.declarations.areas import load_area
 from kfm_pipelines.declarations.faults import Fault, refuse
 from kfm_pipelines.declarations.identity import Extent, KeyTemplate, Licence, Provider, Sovereignty
+from kfm_pipelines.declarations.iceberg import IcebergTable
 from kfm_pipelines.declarations.inputs import RASTER_FORMATS, Input
 from kfm_pipelines.declarations.overlaps import overlaps
 from kfm_pipelines.declarations.quality import Canary, Quality
@@ -92,6 +93,7 @@ class Dataset(DeclarationModel):
     due: DueRule = DueRule()
     late: LateRule = "patch"  # what happens to an event made after its window closed
     slo: ServiceLevel = ServiceLevel()
+    tables: IcebergTable | None = None  # a table of all keys, besides a file of each; `iceberg`, or with options
 
     @model_validator(mode="before")
     @classmethod

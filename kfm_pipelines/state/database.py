@@ -185,7 +185,7 @@ def migrate(postgres_url: str) -> None:
         engine.dispose()
 
 
-HEAD = "0010"
+HEAD = "0011"
 
 
 def is_current(database: Database) -> bool:

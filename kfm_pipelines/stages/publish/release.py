@@ -30,6 +30,7 @@ from kfm_pipelines.errors import (
 from kfm_pipelines.events.notice import read_release_uri
 from kfm_pipelines.gates import GATES, RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.services import Services
+from kfm_pipelines.settings import Settings
 from kfm_pipelines.stages.publish.promote import (
     IntendedRelease,
     KeyFailures,
@@ -46,6 +47,7 @@ from kfm_pipelines.stages.publish.tables import CommittedRelease, Publication, l
 from kfm_pipelines.stages.validate.report import remove_replaced
 from kfm_pipelines.state import kill_switch, transactions, wal
 from kfm_pipelines.state.keys import Claim, Claims
+from kfm_pipelines.state.outbox import Sink
 from kfm_pipelines.state.revisions import Revision
 from kfm_pipelines.state.transactions import KeyFacts, load_facts
 from kfm_pipelines.state.verdicts import require_green
@@ -193,6 +195,11 @@ def _refuse_unless_allowed(governance: Governance, facts: KeyFacts, release: Rel
         raise ReviewRefused(f"{key}: nobody with authority has approved this release")
 
 
+def sinks_of(settings: Settings, dataset: Dataset) -> tuple[Sink, ...]:
+    """Returns what else shows the publications of a dataset, besides the catalog."""
+    return (*((Sink.TABLE,) if dataset.tables else ()), *((Sink.GRAPH,) if settings.graph_url else ()))
+
+
 def _complete_together(services: Services, dataset: Dataset, releases: Sequence[IntendedRelease]) -> KeyFailures:
     """Uploads before it locks: others may need the keys meanwhile, and uploads may take minutes."""
     store, layout = services.store, Layout(dataset.pipeline)
@@ -200,7 +207,8 @@ def _complete_together(services: Services, dataset: Dataset, releases: Sequence[
     with open_publication(services.database) as connection:
         failures = create_objects(store, layout, releases)
         remaining = [one for one in releases if one.key not in failures]
-        publication = lock_keys(connection, dataset.dataset, [one.claim for one in remaining], visible=visible)
+        claims, sinks = [one.claim for one in remaining], sinks_of(services.settings, dataset)
+        publication = lock_keys(connection, dataset.dataset, claims, visible=visible, sinks=sinks)
         failures |= publication.refused
         remaining = [one for one in remaining if one.key not in failures]
         for one in remaining:

@@ -13,9 +13,10 @@ from typing import Any, cast
 from kfm_pipelines.catalog.collections.pages import mark_pages_stale
 from kfm_pipelines.errors import DatasetKilled, Fenced, KfmError
 from kfm_pipelines.stages.publish.stage import Release
-from kfm_pipelines.state import kill_switch, wal
+from kfm_pipelines.state import kill_switch, outbox, wal
 from kfm_pipelines.state.database import IDLE_IN_TRANSACTION_SECONDS, Connection, Database, advisory_lock
 from kfm_pipelines.state.keys import Claim, fenced_error, wrong_dataset_reason
+from kfm_pipelines.state.outbox import Sink
 from kfm_pipelines.state.revisions import (
     Revision,
     mark_collection_changed,
@@ -46,11 +47,12 @@ class CommittedRelease:
 @dataclass(frozen=True, slots=True)
 class Publication:
     """Keys of one dataset locked for their pointer swaps; no other worker can claim them before the transaction ends.
-    `refused` are those that others have taken over, with the reason."""
+    `refused` are those that others have taken over, with the reason; `sinks` show what is published elsewhere."""
 
     connection: Connection
     dataset: str
     refused: Mapping[str, KfmError]
+    sinks: Sequence[Sink]
 
     def refuse_if_killed(self) -> None:
         """Call right before the swap. An answer also proves that the locks are still held."""
@@ -72,6 +74,7 @@ class Publication:
         )
         mark_pages_stale(connection, self.dataset, [one.claim.key for one in published])
         mark_collection_changed(connection, self.dataset)
+        outbox.request(connection, self.sinks, self.dataset, [one.claim.key for one in published])
         settle(connection, {claim: {"outcome": "APPLIED", **detail} for claim, detail in details.items()})
 
     def earlier_revisions(self, key: str, revision: int, withdrawn: Sequence[str]) -> list[int]:
@@ -109,7 +112,9 @@ def open_publication(database: Database) -> Iterator[Connection]:
         yield connection
 
 
-def lock_keys(connection: Connection, dataset: str, claims: Sequence[Claim], *, visible: bool = False) -> Publication:
+def lock_keys(
+    connection: Connection, dataset: str, claims: Sequence[Claim], *, visible: bool = False, sinks: Sequence[Sink] = ()
+) -> Publication:
     """Holds the keys' rows and the dataset's barrier until the transaction ends, so that a takeover or a kill either
     waits for the swaps or prevents them. Swaps that are `visible` to readers are completed even in a killed dataset."""
     held = kill_switch.hold_barrier(connection, dataset)
@@ -126,7 +131,7 @@ def lock_keys(connection: Connection, dataset: str, claims: Sequence[Claim], *, 
             refused[claim.key] = fenced_error(claim)
         elif row["dataset"] != dataset:
             refused[claim.key] = Fenced(wrong_dataset_reason(claim.key, row["dataset"], dataset))
-    return Publication(connection, dataset, refused)
+    return Publication(connection, dataset, refused, sinks)
 
 
 def retained_releases(connection: Connection, *, since: datetime | None = None) -> list[Release]:
