@@ -230,7 +230,7 @@ def _graph_url(env: Mapping[str, str]) -> str | None:
     url = env.get("KFM_GRAPH_URL")
     if url and not re.match(r"(bolt|neo4j)(\+s|\+ssc)?://[^@/]+$", url):
         raise SettingsInvalid(
-            "KFM_GRAPH_URL must be a bolt:// or neo4j:// address without a password, which belongs in KFM_GRAPH_PASSWORD"
+            "KFM_GRAPH_URL must be a bolt:// or neo4j:// address; a password belongs in KFM_GRAPH_PASSWORD"
         )
     return url or None
 

@@ -14,8 +14,8 @@ from pydantic_core import ErrorDetails
 
 from kfm_pipelines.declarations.areas import load_area
 from kfm_pipelines.declarations.faults import Fault, refuse
-from kfm_pipelines.declarations.identity import Extent, KeyTemplate, Licence, Provider, Sovereignty
 from kfm_pipelines.declarations.iceberg import IcebergTable
+from kfm_pipelines.declarations.identity import Extent, KeyTemplate, Licence, Provider, Sovereignty
 from kfm_pipelines.declarations.inputs import RASTER_FORMATS, Input
 from kfm_pipelines.declarations.overlaps import overlaps
 from kfm_pipelines.declarations.quality import Canary, Quality

@@ -1,8 +1,8 @@
 """The outbox: keys whose publication a sink does not show yet.
 
-A publication asks for its keys in its own transaction, so nothing is lost while a sink is away. A sink shows the current
-state of a key, whatever it was before: a key that is published twice meanwhile is one row, the order does not matter,
-and writing a key again changes nothing.
+A publication asks for its keys in its own transaction, so nothing is lost while a sink is away. A sink shows the
+current state of a key, whatever it was before: a key that is published twice meanwhile is one row, the order does not
+matter, and writing a key again changes nothing.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -39,7 +39,7 @@ CREATE TABLE kfm.table_commits (
     CHECK ((outcome IS NULL) = (ended IS NULL))
 );
 COMMENT ON TABLE kfm.table_commits IS 'write-ahead log of the tables: what a branch is for, and what became of it';
-COMMENT ON COLUMN kfm.table_commits.keys IS 'revision and content hash of each key; null where the key leaves the table';
+COMMENT ON COLUMN kfm.table_commits.keys IS 'revision and content hash of each key; null where it leaves the table';
 COMMENT ON COLUMN kfm.table_commits.snapshot IS 'what was audited and may become current';
 CREATE INDEX table_commits_open ON kfm.table_commits (dataset) WHERE outcome IS NULL;
 CREATE INDEX table_commits_by_snapshot ON kfm.table_commits (dataset, snapshot);
