@@ -15,9 +15,8 @@ from sqlalchemy import event
 
 from kfm_pipelines.dispatch.dispatch import range_tags
 from kfm_pipelines.dispatch.partitions import register_partitions
-from kfm_pipelines.orchestration.instance import partition_places
+from kfm_pipelines.orchestration.instance import EventLog, partition_places
 from kfm_pipelines.orchestration.names import STAGES, asset_key, partitions_of
-from kfm_pipelines.orchestration.storages import EventLog
 from kfm_pipelines_tests.fixtures.runs.dispatch import enqueue
 from kfm_pipelines_tests.fixtures.sites.site import Site
 

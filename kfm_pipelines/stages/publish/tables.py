@@ -74,7 +74,8 @@ class Publication:
         )
         mark_pages_stale(connection, self.dataset, [one.claim.key for one in published])
         mark_collection_changed(connection, self.dataset)
-        outbox.request(connection, self.sinks, self.dataset, [one.claim.key for one in published])
+        if self.sinks:
+            outbox.request(connection, self.sinks, self.dataset, [one.claim.key for one in published])
         settle(connection, {claim: {"outcome": "APPLIED", **detail} for claim, detail in details.items()})
 
     def earlier_revisions(self, key: str, revision: int, withdrawn: Sequence[str]) -> list[int]:
