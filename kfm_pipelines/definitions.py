@@ -29,13 +29,15 @@ from kfm_pipelines.orchestration.names import group_of
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.settings import resources_directory
+from kfm_pipelines.sinks.assets import sink_assets
+from kfm_pipelines.sinks.flush import flush_due
 from kfm_pipelines.stages.assets.assets import dataset_assets
 from kfm_pipelines.stages.publish.release import complete_visible_publications
 from kfm_pipelines.watermarks.jobs import late_lane_job, late_lane_schedule
 
 CHORES = Chores(
     with_queues=(collect_and_export_letters, warn_of_unseen),
-    always=(complete_visible_publications, announce_releases, refresh_stale_collections),
+    always=(complete_visible_publications, announce_releases, refresh_stale_collections, flush_due),
     gauges=emit_gauges,
 )
 
@@ -48,7 +50,7 @@ def build_definitions(resources: Path | None = None) -> dg.Definitions:
         dg.define_asset_job(
             group_of(dataset),
             selection=dg.AssetSelection.groups(group_of(dataset)),
-            description=f"All five stages of {dataset.dataset} for the chosen keys.",
+            description=f"All stages of {dataset.dataset} for the chosen keys.",
             tags={DATASET_TAG: dataset.dataset},
         )
         for dataset in datasets.values()
@@ -58,7 +60,11 @@ def build_definitions(resources: Path | None = None) -> dg.Definitions:
         assets=[
             asset
             for dataset in datasets.values()
-            for asset in (*dataset_assets(dataset, _load_published_table(folder, dataset)), *canary_assets(dataset))
+            for asset in (
+                *dataset_assets(dataset, _load_published_table(folder, dataset)),
+                *sink_assets(dataset),
+                *canary_assets(dataset),
+            )
         ],
         jobs=[*jobs, *others],
         sensors=[

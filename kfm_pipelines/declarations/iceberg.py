@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from kfm_pipelines.declarations.words import DeclarationModel
 
+OWN_PREFIX = "kfm_"  # of the columns that the table has besides those of the dataset
+
 
 class IcebergTable(DeclarationModel):
     """How the table is partitioned, and how long its history is kept. Declared as `tables: iceberg` or as a section."""

@@ -56,7 +56,7 @@ def load_facts(database: Database, txns: Mapping[str, int]) -> dict[str, KeyFact
     with database.transaction() as connection:
         query = "SELECT key, window_start, window_end, inputs_from FROM kfm.keys WHERE key = ANY(%(keys)s)"
         rows = connection.execute(query, {"keys": list(txns)}).fetchall()
-        current = _current_revisions(connection, list(txns))
+        current = current_revisions(connection, list(txns))
         verdicts = verdicts_of_transactions(connection, txns)
         details: dict[str, dict[Step, Mapping[str, Any]]] = {key: {} for key in txns}
         for entry in entries_of_transactions(connection, txns):
@@ -74,7 +74,8 @@ def load_facts(database: Database, txns: Mapping[str, int]) -> dict[str, KeyFact
     }
 
 
-def _current_revisions(connection: Connection, keys: list[str]) -> dict[str, Revision]:
+def current_revisions(connection: Connection, keys: list[str]) -> dict[str, Revision]:
+    """Returns the current revision of each of these keys that has one."""
     query = """
         SELECT r.* FROM unnest(%(keys)s::text[]) AS asked (key)
         JOIN LATERAL (SELECT * FROM kfm.revisions WHERE key = asked.key ORDER BY revision DESC LIMIT 1) r ON true

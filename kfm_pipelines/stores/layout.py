@@ -19,6 +19,7 @@ SHADOW = f"{RESTRICTED}/shadow"
 UNROUTED = "unrouted"  # in place of a pipeline, for messages that belong to none
 OBJECTS = "objects/sha256"
 REPORTS = "reports/validation"
+TABLES = "tables"
 CATALOG = "catalog"
 KEYS = f"{CATALOG}/keys"
 ROOT_CATALOG = f"{CATALOG}/catalog.json"

@@ -1,0 +1,83 @@
+"""The assets downstream of `publish`: what else shows a dataset's publications."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import dagster as dg
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import KfmError
+from kfm_pipelines.orchestration.names import asset_key
+from kfm_pipelines.orchestration.resource import ServicesResource
+from kfm_pipelines.services import Services
+from kfm_pipelines.sinks.flush import write_now
+from kfm_pipelines.sinks.table import check as table_check
+from kfm_pipelines.stages.assets.assets import stage_asset
+from kfm_pipelines.state.outbox import Sink
+
+MATCHES = "matches_catalog"
+SHOWN_PROBLEMS = 5
+
+Compare = Callable[[Services, Dataset, Sequence[str]], Mapping[str, str]]
+
+
+def sink_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
+    return [_table(dataset)] if dataset.tables else []
+
+
+def _table(dataset: Dataset) -> dg.AssetsDefinition:
+    description = (
+        f"{dataset.title}: all keys as one Iceberg table. Each run writes its keys on a branch, compares it with what "
+        "is published, and makes it current by one move."
+    )
+    return _sink_asset(dataset, Sink.TABLE, description, {"iceberg"}, table_check.differences)
+
+
+def _sink_asset(
+    dataset: Dataset, sink: Sink, description: str, kinds: set[str], compare: Compare
+) -> dg.AssetsDefinition:
+    @stage_asset(
+        dataset,
+        sink.value,
+        description,
+        kinds=kinds,
+        deps=[asset_key(dataset, "publish")],
+        # What cannot be written now is written by a later tick.
+        output_required=False,
+        check_specs=[
+            dg.AssetCheckSpec(
+                MATCHES,
+                asset=asset_key(dataset, sink.value),
+                description=f"The {sink.value} has exactly what the catalog has of the keys of this run.",
+            )
+        ],
+    )
+    def show(
+        context: dg.AssetExecutionContext, services: ServicesResource
+    ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
+        opened, keys = services.open(), list(context.partition_keys)
+        problems = write_now(opened, dataset, sink, keys)
+        for key, problem in list(problems.items())[:SHOWN_PROBLEMS]:
+            context.log.warning("%s waits for the %s: %s; a later tick retries", key, sink, problem)
+        if len(problems) < len(keys):
+            yield dg.MaterializeResult(metadata={"keys": len(keys) - len(problems), "waiting": len(problems)})
+        yield _check(dataset, sink, {**_compare(compare, opened, dataset, keys), **problems}, len(keys))
+
+    return show
+
+
+def _compare(compare: Compare, services: Services, dataset: Dataset, keys: Sequence[str]) -> Mapping[str, str]:
+    try:
+        return compare(services, dataset, keys)
+    except KfmError as error:
+        return dict.fromkeys(keys, str(error))
+
+
+def _check(dataset: Dataset, sink: Sink, found: Mapping[str, str], keys: int) -> dg.AssetCheckResult:
+    examples = [f"{key}: {problem}" for key, problem in list(found.items())[:SHOWN_PROBLEMS]]
+    return dg.AssetCheckResult(
+        check_name=MATCHES,
+        asset_key=asset_key(dataset, sink.value),
+        passed=not found,
+        severity=dg.AssetCheckSeverity.WARN,
+        metadata={"keys_compared": keys, "keys_that_differ": len(found), "examples": examples},
+    )

@@ -1,0 +1,70 @@
+"""Has the sinks show what the outbox asks for. A run does it for its own keys, and each tick for what is left."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import KfmError
+from kfm_pipelines.services import Services
+from kfm_pipelines.sinks.table import sink as table
+from kfm_pipelines.state import outbox
+from kfm_pipelines.state.outbox import Sink
+
+log = logging.getLogger(__name__)
+KEYS_AT_ONCE = 200
+SECONDS_PER_TICK = 8.0
+
+# Makes the sink show the current state of these keys. Returns what prevented it, by key.
+Write = Callable[[Services, Dataset, Sequence[str]], dict[str, str]]
+WRITERS: Mapping[Sink, Write] = {Sink.TABLE: table.write}
+
+
+def flush_due(services: Services) -> list[str]:
+    """A chore of the tick. Returns problems."""
+    deadline = time.monotonic() + SECONDS_PER_TICK
+    return [
+        problem
+        for sink in WRITERS
+        for name in outbox.datasets_due(services.database, sink)
+        if name in services.datasets
+        for problem in _flush(services, services.datasets[name], sink, deadline)
+    ]
+
+
+def _flush(services: Services, dataset: Dataset, sink: Sink, deadline: float) -> list[str]:
+    while time.monotonic() < deadline:
+        changes = outbox.due(services.database, sink, dataset.dataset, limit=KEYS_AT_ONCE)
+        if not changes:
+            break
+        problems = _write(services, dataset, sink, list(changes), changes)
+        if problems:
+            key, reason = next(iter(problems.items()))
+            return [f"{len(problems)} of the {sink} of {dataset.dataset} wait, {key} because {reason}"]
+    return []
+
+
+def write_now(services: Services, dataset: Dataset, sink: Sink, keys: Sequence[str]) -> dict[str, str]:
+    """Makes the sink show the current state of these keys, whether the outbox asks for them or not. Returns what
+    prevented it, by key; the outbox has those again."""
+    changes = outbox.due(services.database, sink, dataset.dataset, keys=keys, limit=len(keys))
+    return _write(services, dataset, sink, keys, changes)
+
+
+def _write(
+    services: Services, dataset: Dataset, sink: Sink, keys: Sequence[str], changes: Mapping[str, int]
+) -> dict[str, str]:
+    try:
+        problems = WRITERS[sink](services, dataset, keys)
+    except KfmError as error:
+        problems = dict.fromkeys(keys, str(error))
+    written = {key: change for key, change in changes.items() if key not in problems}
+    with services.database.transaction() as connection:
+        outbox.acknowledge(connection, sink, written)
+        outbox.request(connection, [sink], dataset.dataset, problems.keys() - changes.keys())
+    if problems:
+        log.warning(
+            "%d keys wait for the %s of %s: %s", len(problems), sink, dataset.dataset, next(iter(problems.values()))
+        )
+        outbox.postpone(services.database, sink, problems)
+    return problems

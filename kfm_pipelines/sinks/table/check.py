@@ -1,0 +1,102 @@
+"""Compares a table with the catalog: the rows of each key with the Parquet file that its Item names."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kfm_pipelines.catalog.documents import sha256
+from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.services import Services
+from kfm_pipelines.sinks.table.rows import digest_of_rows, rows_of
+from kfm_pipelines.sinks.table.schema import KEY, WINDOW
+from kfm_pipelines.sinks.table.warehouse import load_table, translated_errors
+from kfm_pipelines.state.transactions import load_facts
+from kfm_pipelines.stores import Layout
+from kfm_pipelines.stores.layout import digest_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def differences(services: Services, dataset: Dataset, keys: Sequence[str]) -> dict[str, str]:
+    """Returns what differs between the table and the catalog, by key; nothing when they agree."""
+    layout = Layout(dataset.pipeline)
+    items = services.store.read_all([layout.item(key) for key in keys])
+    contents = {key: digest_of(_data_of(item)) for key in keys if (item := items.get(layout.item(key)))}
+    data = services.store.read_all([layout.content(digest) for digest in contents.values()])
+    shown = _rows_by_key(services, dataset, keys)
+    found = {}
+    for key in keys:
+        digest = contents.get(key)
+        file = data.get(layout.content(digest)) if digest else None
+        if problem := _compare(shown.get(key), digest, file):
+            found[key] = problem
+    return found
+
+
+def _data_of(item: bytes) -> str:
+    href: str = json.loads(item)["assets"]["data"]["href"]
+    return href
+
+
+def _rows_by_key(services: Services, dataset: Dataset, keys: Sequence[str]) -> "dict[str, pa.Table]":
+    import pyarrow.compute as pc
+
+    with translated_errors():
+        table = load_table(services, dataset)
+        if table is None or table.current_snapshot() is None:
+            return {}
+        rows = table.scan(rows_of(load_facts(services.database, dict.fromkeys(keys, 0)))).to_arrow()
+    present = pc.unique(rows.column(KEY)).to_pylist()
+    return {key: rows.filter(pc.equal(rows.column(KEY), key)) for key in present}
+
+
+def _compare(shown: "pa.Table | None", digest: str | None, data: bytes | None) -> str | None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if digest is None:
+        return None if shown is None else f"the table has {len(shown)} rows of what is not in the catalog"
+    if data is None or sha256(data) != digest:
+        return "its data is not what the Item promises"
+    published = pq.read_table(pa.BufferReader(data))
+    if shown is None:
+        return "the table does not have it" if len(published) else None
+    if len(shown) != len(published):
+        return f"the table has {len(shown)} rows, and its file {len(published)}"
+    if digest_of_rows(shown, published.column_names) != digest_of_rows(published, published.column_names):
+        return "the table has other rows than its file"
+    return None
+
+
+def unknown_keys(services: Services, dataset: Dataset, known: Sequence[str]) -> list[str]:
+    """Returns keys that the table has rows of and the catalog does not have."""
+    import pyarrow.compute as pc
+
+    with translated_errors():
+        table = load_table(services, dataset)
+        if table is None or table.current_snapshot() is None:
+            return []
+        column = table.scan(selected_fields=(KEY, WINDOW)).to_arrow().column(KEY)
+    return sorted(set(pc.unique(column).to_pylist()) - set(known))
+
+
+def totals(services: Services, dataset: Dataset) -> Mapping[str, Any]:
+    """Returns facts about the table for people."""
+    with translated_errors():
+        table = load_table(services, dataset)
+    current = table.current_snapshot() if table else None
+    if table is None or current is None:
+        return {"dataset": dataset.dataset, "rows": 0, "files": 0, "snapshots": 0}
+    summary = current.summary.additional_properties if current.summary else {}
+    return {
+        "dataset": dataset.dataset,
+        "table": ".".join(table.name()),
+        "rows": int(summary.get("total-records", 0)),
+        "files": int(summary.get("total-data-files", 0)),
+        "bytes": int(summary.get("total-files-size", 0)),
+        "snapshots": len(table.metadata.snapshots),
+        "snapshot": current.snapshot_id,
+        "tags": sorted(name for name, ref in table.refs().items() if ref.snapshot_ref_type == "tag"),
+        "metadata": table.metadata_location,
+    }
