@@ -31,6 +31,7 @@ from kfm_pipelines.orchestration.tags import DATASET_TAG
 from kfm_pipelines.settings import resources_directory
 from kfm_pipelines.sinks.assets import sink_assets
 from kfm_pipelines.sinks.flush import flush_due
+from kfm_pipelines.sinks.table.jobs import tables_job, tables_schedule
 from kfm_pipelines.stages.assets.assets import dataset_assets
 from kfm_pipelines.stages.publish.release import complete_visible_publications
 from kfm_pipelines.watermarks.jobs import late_lane_job, late_lane_schedule
@@ -55,7 +56,10 @@ def build_definitions(resources: Path | None = None) -> dg.Definitions:
         )
         for dataset in datasets.values()
     ]
-    others = (purge_job, provenance_job, kill_job, unkill_job, restore_job, *scan_jobs, snapshot_job, late_lane_job)
+    others = (
+        *(purge_job, provenance_job, kill_job, unkill_job, restore_job, snapshot_job, late_lane_job, tables_job),
+        *scan_jobs,
+    )
     return dg.Definitions(
         assets=[
             asset
@@ -72,7 +76,10 @@ def build_definitions(resources: Path | None = None) -> dg.Definitions:
             replay_sensor(),
             failure_sensor([*(job.name for job in jobs), *(job.name for job in others)]),
         ],
-        schedules=[purge_schedule, provenance_schedule, *scan_schedules, snapshot_schedule, late_lane_schedule],
+        schedules=[
+            *(purge_schedule, provenance_schedule, snapshot_schedule, late_lane_schedule, tables_schedule),
+            *scan_schedules,
+        ],
         resources={"services": ServicesResource()},
         # Five short steps over one batch, which hand their tables on in memory.
         executor=dg.in_process_executor,

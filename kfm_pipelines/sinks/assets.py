@@ -55,7 +55,7 @@ def _sink_asset(
         context: dg.AssetExecutionContext, services: ServicesResource
     ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
         opened, keys = services.open(), list(context.partition_keys)
-        problems = write_now(opened, dataset, sink, keys)
+        problems = _try_to_write(opened, dataset, sink, keys)
         for key, problem in list(problems.items())[:SHOWN_PROBLEMS]:
             context.log.warning("%s waits for the %s: %s; a later tick retries", key, sink, problem)
         if len(problems) < len(keys):
@@ -63,6 +63,13 @@ def _sink_asset(
         yield _check(dataset, sink, {**_compare(compare, opened, dataset, keys), **problems}, len(keys))
 
     return show
+
+
+def _try_to_write(services: Services, dataset: Dataset, sink: Sink, keys: Sequence[str]) -> dict[str, str]:
+    try:
+        return write_now(services, dataset, sink, keys)
+    except KfmError as error:  # the outbox has them
+        return dict.fromkeys(keys, str(error))
 
 
 def _compare(compare: Compare, services: Services, dataset: Dataset, keys: Sequence[str]) -> Mapping[str, str]:

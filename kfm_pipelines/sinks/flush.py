@@ -1,6 +1,7 @@
 """Has the sinks show what the outbox asks for. A run does it for its own keys, and each tick for what is left."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -32,15 +33,25 @@ def flush_due(services: Services) -> list[str]:
     ]
 
 
+def flush_now(services: Services, dataset: Dataset, sink: Sink) -> list[str]:
+    """Writes all that is asked for of a dataset, due or not. Returns problems."""
+    outbox.make_due(services.database, sink, dataset.dataset)
+    return _flush(services, dataset, sink, math.inf)
+
+
 def _flush(services: Services, dataset: Dataset, sink: Sink, deadline: float) -> list[str]:
     while time.monotonic() < deadline:
         changes = outbox.due(services.database, sink, dataset.dataset, limit=KEYS_AT_ONCE)
         if not changes:
             break
-        problems = _write(services, dataset, sink, list(changes), changes)
+        try:
+            problems = _write(services, dataset, sink, list(changes), changes)
+        except KfmError as error:
+            return [f"the {sink} of {dataset.dataset} could not be written: {error}"]
         if problems:
             key, reason = next(iter(problems.items()))
-            return [f"{len(problems)} of the {sink} of {dataset.dataset} wait, {key} because {reason}"]
+            waiting = "1 key waits" if len(problems) == 1 else f"{len(problems)} keys wait"
+            return [f"{waiting} for the {sink} of {dataset.dataset}: {key}: {reason}"]
     return []
 
 

@@ -101,6 +101,11 @@ def postpone(database: Database, sink: Sink, problems: Mapping[str, str]) -> Non
     database.execute(statement, parameters)
 
 
+def make_due(database: Database, sink: Sink, dataset: str) -> None:
+    statement = "UPDATE kfm.outbox SET due = clock_timestamp() WHERE sink = %(sink)s AND dataset = %(dataset)s"
+    database.execute(statement, {"sink": sink, "dataset": dataset})
+
+
 def datasets_due(database: Database, sink: Sink) -> list[str]:
     query = (
         "SELECT DISTINCT dataset FROM kfm.outbox WHERE sink = %(sink)s AND due <= clock_timestamp() ORDER BY dataset"

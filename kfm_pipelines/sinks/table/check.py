@@ -1,7 +1,7 @@
 """Compares a table with the catalog: the rows of each key with the Parquet file that its Item names."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.catalog.documents import sha256
@@ -16,6 +16,8 @@ from kfm_pipelines.stores.layout import digest_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+KEYS_AT_ONCE = 200
 
 
 def differences(services: Services, dataset: Dataset, keys: Sequence[str]) -> dict[str, str]:
@@ -32,6 +34,16 @@ def differences(services: Services, dataset: Dataset, keys: Sequence[str]) -> di
         if problem := _compare(shown.get(key), digest, file):
             found[key] = problem
     return found
+
+
+def differences_of_all(services: Services, dataset: Dataset) -> Iterator[tuple[str, str]]:
+    """Compares every key of the catalog, a few at a time. Yields those that differ, and what the table has besides."""
+    layout = Layout(dataset.pipeline)
+    keys = [path.rsplit("/", 1)[-1].removesuffix(".json") for path in services.store.paths(layout.items())]
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        yield from differences(services, dataset, keys[start : start + KEYS_AT_ONCE]).items()
+    for key in unknown_keys(services, dataset, keys):
+        yield key, "the table has rows of what is not in the catalog"
 
 
 def _data_of(item: bytes) -> str:

@@ -6,6 +6,7 @@ undone meanwhile cannot publish it any more. pyiceberg would move `main` to any 
 here.
 """
 
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 MAIN = "main"
 ATTEMPTS = 8
+PAUSE_SECONDS = 0.1
 LOCK_SECONDS = 30.0
+# Of the error of pyiceberg when another branch was written to meanwhile.
+_OUT_OF_SEQUENCE = "older than last sequence number"
 
 # Writes to the branch, and raises unless what it finds there is right.
 Write = Callable[["Table", str], None]
@@ -45,9 +49,11 @@ def writing(services: Services, dataset: Dataset) -> Iterator[None]:
             yield
 
 
-def recover(services: Services, dataset: Dataset) -> None:
-    """Ends every open commit: forward if readers see it, backward if not."""
+def recover(services: Services, dataset: Dataset, only: TableCommit | None = None) -> None:
+    """Ends open commits, all or one of them: forward if readers see it, backward if not."""
     for commit in log.open_commits(services.database, dataset.dataset):
+        if only is not None and commit.id != only.id:
+            continue
         table = load_table(services, dataset)
         if table is not None and commit.snapshot is not None and is_published(table, commit.snapshot):
             log.end(services.database, commit, "published")
@@ -67,13 +73,16 @@ def commit_to(
         commit = log.begin(services.database, dataset.dataset, kind, _first_snapshot(table), keys)
         try:
             _publish(services, table, commit, write)
-        except (CommitFailedException, ValidationException) as error:
-            recover(services, dataset)
+        except (CommitFailedException, ValidationException, ValueError) as error:
+            recover(services, dataset, commit)
+            if isinstance(error, ValueError) and _OUT_OF_SEQUENCE not in str(error):
+                raise
+            time.sleep(services.random.uniform(0, PAUSE_SECONDS * attempt))
             table = table.refresh()
             if attempt == ATTEMPTS - 1:
                 raise ServiceUnavailable(f"the table of {dataset.dataset} changed during each attempt") from error
         except Exception:
-            recover(services, dataset)
+            recover(services, dataset, commit)
             raise
         else:
             log.end(services.database, commit, "published")
@@ -119,17 +128,25 @@ def _publish(services: Services, table: "Table", commit: TableCommit, write: Wri
 
 def undo(services: Services, table: "Table", commit: TableCommit) -> None:
     """Removes the branch with its snapshots at once, so that nobody can publish it, then their files."""
+    from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate
 
-    staged = table.refs().get(commit.branch)
-    if staged is None:
-        return
-    own = [*takewhile(lambda one: one != commit.base, ancestors(table, staged.snapshot_id))]
-    files = files_of(table, own)
-    requirement = AssertRefSnapshotId(ref=commit.branch, snapshot_id=staged.snapshot_id)
-    removals = (RemoveSnapshotRefUpdate(ref_name=commit.branch), RemoveSnapshotsUpdate(snapshot_ids=own))
-    open_catalog(services).commit_table(table, (requirement,), removals)
-    remove_unreferenced(table.refresh(), files)
+    for attempt in range(ATTEMPTS):
+        staged = table.refresh().refs().get(commit.branch)
+        if staged is None:
+            return
+        own = [*takewhile(lambda one: one != commit.base, ancestors(table, staged.snapshot_id))]
+        files = files_of(table, own)
+        requirement = AssertRefSnapshotId(ref=commit.branch, snapshot_id=staged.snapshot_id)
+        removals = (RemoveSnapshotRefUpdate(ref_name=commit.branch), RemoveSnapshotsUpdate(snapshot_ids=own))
+        try:
+            open_catalog(services).commit_table(table, (requirement,), removals)
+        except CommitFailedException:
+            if attempt == ATTEMPTS - 1:
+                raise
+        else:
+            remove_unreferenced(table.refresh(), files)
+            return
 
 
 def is_published(table: "Table", snapshot: int) -> bool:

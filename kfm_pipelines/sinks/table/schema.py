@@ -25,6 +25,8 @@ KEY, REVISION, VERSION, WINDOW, CELL = (
 _PROPERTIES = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
+    # Of rows in memory. A key is replaced by writing the files anew that have rows of it.
+    "write.target-file-size-bytes": str(64 * 1024 * 1024),
     # Keys have a long common beginning; cut to 16 characters, their bounds would say nothing.
     f"write.metadata.metrics.column.{KEY}": "full",
     "write.metadata.delete-after-commit.enabled": "true",

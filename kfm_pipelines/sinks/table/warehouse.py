@@ -77,10 +77,13 @@ def load_table(services: Services, dataset: Dataset) -> "Table | None":
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Raises an unreachable database as ours."""
+    """Raises an unreachable database, and a table that others change all the time, as ours."""
+    from pyiceberg.exceptions import CommitFailedException
     from sqlalchemy.exc import InterfaceError, OperationalError
 
     try:
         yield
+    except CommitFailedException as error:
+        raise ServiceUnavailable(f"the table was changed by another process: {error}") from error
     except (OperationalError, InterfaceError) as error:
         raise ServiceUnavailable(f"Postgres does not answer: {str(error.orig).splitlines()[0]}") from error
