@@ -17,6 +17,8 @@ from kfm_pipelines.operations.verify.result import (
     run_check,
 )
 from kfm_pipelines.operations.verify.revisions import GATES_GREEN, check_reports, check_revisions
+from kfm_pipelines.operations.verify.tables import WHAT as TABLE
+from kfm_pipelines.operations.verify.tables import check_key_in_table, check_table
 from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.layout import CATALOG, ROOT_CATALOG, is_item
 
@@ -28,7 +30,9 @@ def verify_key(store: Store, trust: TrustRoot, key: str) -> VerificationResult:
     collections = [parts[1] for parts in linked if len(parts) > 1]
     for pipeline in (key.partition(":")[0], *collections):
         if tree.exists(Layout(pipeline).item(key)):
-            return VerificationResult(key, tuple(_check_item(tree, Layout(pipeline).item(key))))
+            checks = _check_item(tree, Layout(pipeline).item(key))
+            shown = run_check(TABLE, pipeline, lambda one: check_key_in_table(tree, one, key), pipeline)
+            return VerificationResult(key, (*checks, *shown))
     raise ObjectMissing(f"{key} is not published in {store.url}")
 
 
@@ -53,7 +57,9 @@ def verify_all(
     on_progress(len(every), len(every))
     processed = {Layout(path.split("/")[1]).processed_data(_key_of(path)) for path in every if is_item(path)}
     sums = (*check_histories(catalog, listed), *check_totals(tree, catalog, listed))
-    yield VerificationResult(CATALOG, (*around, *sums, *check_files(tree, processed)))
+    pipelines = sorted({path.split("/")[1] for path in listed})
+    tables = [one for name in pipelines for one in run_check(TABLE, name, lambda at: check_table(tree, at), name)]
+    yield VerificationResult(CATALOG, (*around, *sums, *check_files(tree, processed), *tables))
 
 
 def _check_item(tree: PublishedTree, path: str) -> Iterator[Check]:

@@ -2,31 +2,38 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.catalog.documents import sha256
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.services import Services
 from kfm_pipelines.sinks.table.rows import digest_of_rows, rows_of
-from kfm_pipelines.sinks.table.schema import KEY, WINDOW
+from kfm_pipelines.sinks.table.schema import KEY
 from kfm_pipelines.sinks.table.warehouse import load_table, translated_errors
-from kfm_pipelines.state.transactions import load_facts
-from kfm_pipelines.stores import Layout
+from kfm_pipelines.stores import Layout, Store
 from kfm_pipelines.stores.layout import digest_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.table import Table
 
 KEYS_AT_ONCE = 200
 
 
 def differences(services: Services, dataset: Dataset, keys: Sequence[str]) -> dict[str, str]:
     """Returns what differs between the table and the catalog, by key; nothing when they agree."""
-    layout = Layout(dataset.pipeline)
-    items = services.store.read_all([layout.item(key) for key in keys])
-    contents = {key: digest_of(_data_of(item)) for key in keys if (item := items.get(layout.item(key)))}
-    data = services.store.read_all([layout.content(digest) for digest in contents.values()])
-    shown = _rows_by_key(services, dataset, keys)
+    with translated_errors():
+        return compare_keys(services.store, load_table(services, dataset), dataset.pipeline, keys)
+
+
+def compare_keys(store: Store, table: "Table | None", pipeline: str, keys: Sequence[str]) -> dict[str, str]:
+    layout = Layout(pipeline)
+    read = store.read_all([layout.item(key) for key in keys])
+    items = {key: json.loads(read[path]) for key in keys if (path := layout.item(key)) in read}
+    contents = {key: digest_of(item["assets"]["data"]["href"]) for key, item in items.items()}
+    data = store.read_all([layout.content(digest) for digest in contents.values()])
+    shown = _rows_by_key(table, {key: _window(items.get(key)) for key in keys})
     found = {}
     for key in keys:
         digest = contents.get(key)
@@ -36,29 +43,26 @@ def differences(services: Services, dataset: Dataset, keys: Sequence[str]) -> di
     return found
 
 
-def differences_of_all(services: Services, dataset: Dataset) -> Iterator[tuple[str, str]]:
+def compare_all(store: Store, table: "Table | None", pipeline: str) -> Iterator[tuple[str, str]]:
     """Compares every key of the catalog, a few at a time. Yields those that differ, and what the table has besides."""
-    layout = Layout(dataset.pipeline)
-    keys = [path.rsplit("/", 1)[-1].removesuffix(".json") for path in services.store.paths(layout.items())]
+    paths = store.paths(Layout(pipeline).items())
+    keys = [path.rsplit("/", 1)[-1].removesuffix(".json") for path in paths]
     for start in range(0, len(keys), KEYS_AT_ONCE):
-        yield from differences(services, dataset, keys[start : start + KEYS_AT_ONCE]).items()
-    for key in unknown_keys(services, dataset, keys):
+        yield from compare_keys(store, table, pipeline, keys[start : start + KEYS_AT_ONCE]).items()
+    for key in sorted(_keys_in(table) - set(keys)):
         yield key, "the table has rows of what is not in the catalog"
 
 
-def _data_of(item: bytes) -> str:
-    href: str = json.loads(item)["assets"]["data"]["href"]
-    return href
+def _window(item: Mapping[str, Any] | None) -> datetime | None:
+    return datetime.fromisoformat(item["properties"]["start_datetime"]) if item else None
 
 
-def _rows_by_key(services: Services, dataset: Dataset, keys: Sequence[str]) -> "dict[str, pa.Table]":
+def _rows_by_key(table: "Table | None", windows: Mapping[str, datetime | None]) -> "dict[str, pa.Table]":
     import pyarrow.compute as pc
 
-    with translated_errors():
-        table = load_table(services, dataset)
-        if table is None or table.current_snapshot() is None:
-            return {}
-        rows = table.scan(rows_of(load_facts(services.database, dict.fromkeys(keys, 0)))).to_arrow()
+    if table is None or table.current_snapshot() is None:
+        return {}
+    rows = table.scan(rows_of(windows)).to_arrow()
     present = pc.unique(rows.column(KEY)).to_pylist()
     return {key: rows.filter(pc.equal(rows.column(KEY), key)) for key in present}
 
@@ -81,16 +85,12 @@ def _compare(shown: "pa.Table | None", digest: str | None, data: bytes | None) -
     return None
 
 
-def unknown_keys(services: Services, dataset: Dataset, known: Sequence[str]) -> list[str]:
-    """Returns keys that the table has rows of and the catalog does not have."""
+def _keys_in(table: "Table | None") -> set[str]:
     import pyarrow.compute as pc
 
-    with translated_errors():
-        table = load_table(services, dataset)
-        if table is None or table.current_snapshot() is None:
-            return []
-        column = table.scan(selected_fields=(KEY, WINDOW)).to_arrow().column(KEY)
-    return sorted(set(pc.unique(column).to_pylist()) - set(known))
+    if table is None or table.current_snapshot() is None:
+        return set()
+    return set(pc.unique(table.scan(selected_fields=(KEY,)).to_arrow().column(KEY)).to_pylist())
 
 
 def totals(services: Services, dataset: Dataset) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.services import Services
-from kfm_pipelines.sinks.table.warehouse import table_folder, warehouse_root
+from kfm_pipelines.sinks.table.warehouse import table_folder, version_hint, warehouse_root
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -40,8 +40,8 @@ def remove_unreferenced(table: "Table", files: Collection[str]) -> int:
 def remove_orphans(services: Services, dataset: Dataset, table: "Table") -> list[str]:
     """Removes every file in the table's folder that nothing refers to. Returns their paths."""
     root = f"{warehouse_root(services)}/"
-    referenced = {path.removeprefix(root) for path in referenced_files(table)}
-    orphans = [path for path in services.store.paths(table_folder(dataset)) if path not in referenced]
+    referenced = {path.removeprefix(root) for path in referenced_files(table)} | {version_hint(dataset.pipeline)}
+    orphans = [path for path in services.store.paths(table_folder(dataset.pipeline)) if path not in referenced]
     for path in orphans:
         services.store.discard(path)
     return orphans

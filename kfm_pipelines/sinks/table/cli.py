@@ -13,9 +13,10 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.services import Services
 from kfm_pipelines.sinks.flush import flush_now
-from kfm_pipelines.sinks.table.check import differences_of_all, totals
+from kfm_pipelines.sinks.table.check import compare_all, totals
 from kfm_pipelines.sinks.table.maintain import maintain as maintain_table
 from kfm_pipelines.sinks.table.tables import history_of_key
+from kfm_pipelines.sinks.table.warehouse import load_table
 from kfm_pipelines.state import outbox
 from kfm_pipelines.state.outbox import Sink
 
@@ -52,7 +53,10 @@ def history(key: str, as_json: bool) -> None:
 def check(dataset: str | None, as_json: bool) -> None:
     """Compare every row of the tables with the files in the catalog. Exits with 1 when something differs."""
     with open_services() as services:
-        found = {one.dataset: dict(differences_of_all(services, one)) for one in _with_tables(services, dataset)}
+        found = {
+            one.dataset: dict(compare_all(services.store, load_table(services, one), one.pipeline))
+            for one in _with_tables(services, dataset)
+        }
     respond(
         {"differences": found},
         lambda: _display_differences(found),

@@ -19,7 +19,7 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.sinks.table import tables as log
 from kfm_pipelines.sinks.table.clean import files_of, remove_unreferenced
 from kfm_pipelines.sinks.table.tables import TableCommit
-from kfm_pipelines.sinks.table.warehouse import load_table, open_catalog, translated_errors
+from kfm_pipelines.sinks.table.warehouse import load_table, open_catalog, translated_errors, write_version_hint
 from kfm_pipelines.state.database import advisory_lock
 from kfm_pipelines.state.transactions import KeyFacts
 
@@ -47,6 +47,7 @@ def writing(services: Services, dataset: Dataset) -> Iterator[None]:
         with translated_errors():
             recover(services, dataset)
             yield
+            write_version_hint(services, dataset)
 
 
 def recover(services: Services, dataset: Dataset, only: TableCommit | None = None) -> None:

@@ -1,6 +1,7 @@
 """Rows of a table: what is published of keys with our columns in front, and the digest that compares them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kfm_pipelines.care.policies import RESERVED_COLUMNS
@@ -72,14 +73,18 @@ def _places(published: "pa.Table", dataset: Dataset) -> Iterable[tuple[float, fl
         yield from [None] * len(published)
 
 
-def rows_of(facts: Mapping[str, KeyFacts]) -> "BooleanExpression":
-    """Returns the condition for the rows of these keys. Their windows let readers leave out other partitions."""
+def rows_of(windows: Mapping[str, datetime | None]) -> "BooleanExpression":
+    """Returns the condition for the rows of these keys. The beginnings of their windows, where all are known, let
+    readers leave out other partitions."""
     from pyiceberg.expressions import And, GreaterThanOrEqual, In, LessThanOrEqual
 
-    starts = [one.window[0] for one in facts.values()]
+    of_keys: BooleanExpression = In(KEY, list(windows))
+    starts = [start for start in windows.values() if start is not None]
+    if len(starts) < len(windows):
+        return of_keys
     since = GreaterThanOrEqual(WINDOW, min(starts).isoformat())
     until = LessThanOrEqual(WINDOW, max(starts).isoformat())
-    return And(since, until, In(KEY, list(facts)))
+    return And(since, until, of_keys)
 
 
 def digest_of_rows(rows: "pa.Table", columns: Sequence[str]) -> str:

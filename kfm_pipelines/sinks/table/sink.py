@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +147,7 @@ def _publish(services: Services, dataset: Dataset, table: "Table | None", ready:
 
     with translated_errors():
         if table is None:
-            location = f"{warehouse_root(services)}/{table_folder(dataset)}"
+            location = f"{warehouse_root(services)}/{table_folder(dataset.pipeline)}"
             table = create_table(open_catalog(services), dataset, table_name(dataset), location)
         tables = [one.rows for one in ready.values() if one.rows is not None]
         rows = pa.concat_tables(tables, promote_options="default") if tables else None
@@ -188,7 +189,7 @@ def _write(
     }
     if len(facts) <= LISTED_KEYS:
         summary["kfm.keys"] = json.dumps(listing["keys"], sort_keys=True)
-    matching = rows_of(facts)
+    matching = rows_of(_windows(facts))
     if rows is None or not len(rows):
         table.delete(matching, snapshot_properties=summary, branch=branch)
     else:
@@ -198,7 +199,7 @@ def _write(
 
 def audit(table: "Table", branch: str, facts: Mapping[str, KeyFacts], rows: "pa.Table | None") -> None:
     """Raises IntegrityBroken unless the branch has exactly these rows of these keys."""
-    found = table.scan(rows_of(facts)).use_ref(branch).to_arrow()
+    found = table.scan(rows_of(_windows(facts))).use_ref(branch).to_arrow()
     expected = len(rows) if rows is not None else 0
     if len(found) != expected:
         raise IntegrityBroken(f"the table has {len(found)} rows of what has {expected}")
@@ -207,6 +208,10 @@ def audit(table: "Table", branch: str, facts: Mapping[str, KeyFacts], rows: "pa.
     promised = sum(one.current.rows for one in facts.values() if one.current)
     if promised != expected:
         raise IntegrityBroken(f"{expected} rows were published, and the log has {promised}")
+
+
+def _windows(facts: Mapping[str, KeyFacts]) -> dict[str, datetime | None]:
+    return {key: one.window[0] for key, one in facts.items()}
 
 
 def _withdrawn(services: Services, facts: Mapping[str, KeyFacts]) -> dict[str, list[str]]:

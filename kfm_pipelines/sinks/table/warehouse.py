@@ -1,5 +1,6 @@
 """The Iceberg catalog in our Postgres, and where the tables are in the store."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import with_driver
+from kfm_pipelines.stores import Store, read_if_exists
 from kfm_pipelines.stores.layout import TABLES
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 CATALOG = "kfm"
+IO = "kfm_pipelines.sinks.table.files.StoreFiles"
 SCHEMA = "iceberg"  # of the catalog's tables in Postgres
 
 
@@ -34,7 +37,7 @@ def _open_catalog(services: Services) -> "SqlCatalog":
         "pool_pre_ping": "true",
         "init_catalog_tables": "false",
         "warehouse": f"{root}/{TABLES}",
-        "py-io-impl": "kfm_pipelines.sinks.table.files.StoreFiles",
+        "py-io-impl": IO,
         STORE_URL: services.store.url,
         ROOT: root,
     }
@@ -59,9 +62,38 @@ def table_name(dataset: Dataset) -> tuple[str, str]:
     return namespace, name
 
 
-def table_folder(dataset: Dataset) -> str:
+def table_folder(pipeline: str) -> str:
     """Returns where the table's files are in the store."""
-    return f"{TABLES}/{dataset.pipeline}"
+    return f"{TABLES}/{pipeline}"
+
+
+def version_hint(pipeline: str) -> str:
+    """Returns the path of the file that names the table's current metadata, for readers without the catalog."""
+    return f"{table_folder(pipeline)}/metadata/version-hint.text"
+
+
+def write_version_hint(services: Services, dataset: Dataset) -> None:
+    table = load_table(services, dataset)
+    if table is not None:
+        name = table.metadata_location.rsplit("/", 1)[-1].encode()
+        if read_if_exists(services.store, version_hint(dataset.pipeline)) != name:
+            services.store.write(version_hint(dataset.pipeline), name)
+
+
+def open_published_table(store: Store, pipeline: str) -> "Table | None":
+    """Opens a table from the files alone, also of a store that was copied elsewhere; None where there is none."""
+    from pyiceberg.table import StaticTable
+
+    from kfm_pipelines.sinks.table.files import ROOT, STORE_URL
+
+    hint = read_if_exists(store, version_hint(pipeline))
+    if hint is None:
+        return None
+    path = f"{table_folder(pipeline)}/metadata/{hint.decode()}"
+    location: str = json.loads(store.read(path))["location"]
+    root = location.removesuffix(f"/{table_folder(pipeline)}")
+    properties = {"py-io-impl": IO, STORE_URL: store.url, ROOT: root}
+    return StaticTable.from_metadata(f"{root}/{path}", properties)
 
 
 def load_table(services: Services, dataset: Dataset) -> "Table | None":
