@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from kfm_pipelines.declarations.areas import load_area
 from kfm_pipelines.declarations.faults import Fault, refuse
-from kfm_pipelines.declarations.iceberg import IcebergTable
+from kfm_pipelines.declarations.iceberg import IcebergTable, iceberg_faults
 from kfm_pipelines.declarations.identity import Extent, KeyTemplate, Licence, Provider, Sovereignty
 from kfm_pipelines.declarations.inputs import RASTER_FORMATS, Input
 from kfm_pipelines.declarations.overlaps import overlaps
@@ -160,6 +160,9 @@ class Dataset(DeclarationModel):
         if self.quality.topology is not None and self.processor != "vector":
             yield Fault("quality.topology is about polygons, so it needs processor: vector", ("quality", "topology"))
 
+    def _iceberg_faults(self) -> Iterator[Fault]:
+        yield from iceberg_faults(self.tables, self.table)
+
     def _candidate_faults(self) -> Iterator[Fault]:
         if self.canary and self.canary.transform_version == self.key.transform_version:
             sentence = "canary.transform_version must differ from key.transform_version"
@@ -185,7 +188,7 @@ class Dataset(DeclarationModel):
     # Each needs only the sections that it reads, so that they can be run on what is valid of a declaration.
     CHECKS: ClassVar[tuple[Callable[["Dataset"], Iterator[Fault]], ...]] = (
         _processor_faults, _format_faults, _limit_faults, _split_faults, _quality_faults, _topology_faults,
-        _candidate_faults, _pattern_faults, derivation_faults,
+        _candidate_faults, _pattern_faults, derivation_faults, _iceberg_faults,
     )  # fmt: skip
 
     @property

@@ -67,8 +67,9 @@ def _write(
 ) -> dict[str, str]:
     try:
         problems = WRITERS[sink](services, dataset, keys)
-    except KfmError as error:
-        problems = dict.fromkeys(keys, str(error))
+    except Exception as error:
+        log.debug("the %s of %s could not be written", sink, dataset.dataset, exc_info=True)
+        problems = dict.fromkeys(keys, str(error) or type(error).__name__)
     written = {key: change for key, change in changes.items() if key not in problems}
     with services.database.transaction() as connection:
         outbox.acknowledge(connection, sink, written)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.care.policies import RESERVED_COLUMNS
 from kfm_pipelines.catalog.documents import sha256
 from kfm_pipelines.declarations.dataset import Dataset
+from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.events.canonical_key import CanonicalKey
 from kfm_pipelines.sinks.table.schema import CELL, KEY, REVISION, VERSION, WINDOW
 from kfm_pipelines.state.transactions import KeyFacts
@@ -25,6 +26,10 @@ def rows_of_key(dataset: Dataset, facts: KeyFacts, data: bytes) -> "pa.Table":
 
     published = pq.read_table(pa.BufferReader(data)).replace_schema_metadata()
     revision = facts.current.revision if facts.current else 0
+    if facts.current and facts.current.rows != len(published):
+        raise IntegrityBroken(
+            f"{facts.key}: {len(published)} rows were published, and the log has {facts.current.rows}"
+        )
     own = {
         KEY: (facts.key, pa.string(), False),
         REVISION: (revision, pa.int32(), False),
@@ -40,8 +45,13 @@ def rows_of_key(dataset: Dataset, facts: KeyFacts, data: bytes) -> "pa.Table":
     return pa.Table.from_arrays([*columns, *published.columns], schema=pa.schema(fields))
 
 
+def is_exempted(item: Mapping[str, Any]) -> bool:
+    """Whether an exemption has released the data unmasked. A table has no such rows."""
+    return "kfm:exemption" in item["properties"]
+
+
 def cells_of(published: "pa.Table", dataset: Dataset, resolution: int) -> "pa.Array":
-    """Returns the H3 cell of each row, from what is published of its place; null where nothing is."""
+    """Returns the H3 cell of each row, from what is published of its place and never finer; null where nothing is."""
     import h3
     import pyarrow as pa
 
@@ -49,7 +59,8 @@ def cells_of(published: "pa.Table", dataset: Dataset, resolution: int) -> "pa.Ar
     cells = next((name for name in _CELL_COLUMNS if name in names), None)
     if cells is not None:
         found = published.column(cells).to_pylist()
-        parents = {one: h3.cell_to_parent(one, resolution) for one in set(found) - {None}}
+        finest = {one: min(resolution, h3.get_resolution(one)) for one in set(found) - {None}}
+        parents = {one: h3.cell_to_parent(one, known) for one, known in finest.items()}
         return pa.array([parents.get(one) for one in found], pa.string())
     places = [None if one is None else h3.latlng_to_cell(*one, resolution) for one in _places(published, dataset)]
     return pa.array(places, pa.string())

@@ -3,8 +3,10 @@ happens to the register. With masking lifted, the same search finds all of them.
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +15,14 @@ from pyproj import Transformer
 
 from kfm_pipelines.aws.clients import sqs_client
 from kfm_pipelines.care.review import decide as exempt
+from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.sinks.table.check import differences
+from kfm_pipelines.sinks.table.warehouse import load_table
 from kfm_pipelines.telemetry.logs.lines import LOG_FILE
 from kfm_pipelines_tests.fixtures.care.register import CENTRES, KEY, Register, sites, with_reviewer
 from kfm_pipelines_tests.fixtures.leaks.scanner import Canary, Hit, Scanner
 from kfm_pipelines_tests.fixtures.sites.command import kfm
-from kfm_pipelines_tests.fixtures.sites.site import Site
+from kfm_pipelines_tests.fixtures.sites.site import OWN, Site, opened_site
 from kfm_pipelines_tests.fixtures.telemetry.log_file import lines_of
 
 pytestmark = pytest.mark.slow
@@ -51,6 +56,14 @@ def _canaries() -> list[Canary]:
 
 
 CANARIES = _canaries()
+
+
+@pytest.fixture
+def site(stack: Stack, site_template: str, tmp_path: Path) -> Iterator[Site]:
+    """The register is also an Iceberg table."""
+    url, datasets = stack.environment["KFM_POSTGRES_URL"], ["heritage-sites"]
+    with opened_site(tmp_path / "site", url, site_template, OWN, datasets) as opened:
+        yield opened
 
 
 def planted(register: Register, **columns: Any) -> pa.Table:
@@ -147,6 +160,9 @@ def test_no_byte_reveals_a_canary(site: Site, capfd: pytest.CaptureFixture[str])
 
     assert site.fetch("SELECT revision FROM kfm.revisions") == [{"revision": 1}]
     assert register.published().num_rows > 20
+    table = load_table(site.services, register.dataset)
+    assert table is not None
+    assert table.scan().to_arrow().num_rows == register.published().num_rows
     assert not list((site.data / "work" / "restricted").rglob("*.parquet"))
     assert (site.root / "public-page.html").stat().st_size > 50_000
     assert len(output.parts["logs until review"] + output.parts["logs"]) > 10_000
@@ -163,3 +179,26 @@ def test_with_masking_lifted_the_same_search_finds_every_canary(site: Site) -> N
     hits = [hit for hit in leaks(register, Output()) if hit.name.startswith("data/processed/")]
     assert {hit.canary for hit in hits} == set(range(COUNT))
     assert {hit.canary for hit in hits if hit.form.startswith("float64")} == set(range(COUNT))
+
+
+def test_what_only_an_exemption_releases_does_not_get_into_the_table(site: Site) -> None:
+    register = with_reviewer(site)
+    until = site.services.today() + timedelta(days=1)
+    exempt.grant_exemption(site.services, "heritage/sites", "", until, register.private_key, "for the court")
+    register.publish(planted(register), Site.work)
+    assert site.fetch("SELECT key FROM kfm.outbox") == []
+    assert [hit for hit in leaks(register, Output()) if hit.name.startswith("data/tables/")] == []
+    assert differences(site.services, register.dataset, [KEY]) == {}
+
+
+def test_the_search_reads_every_file_of_a_table(site: Site) -> None:
+    register = with_reviewer(site)
+    register.publish(planted(register), Site.work)
+    table = load_table(site.services, register.dataset)
+    assert table is not None
+    found: list[Canary] = []
+    for row in table.scan().to_arrow().to_pylist():
+        with suppress(ValueError, TypeError):  # digits that could occur by chance; a place that is withheld
+            found.append(Canary(row["longitude"], row["latitude"]))
+    hits = Scanner(found).scan_tree(site.data / "tables")
+    assert {hit.name.partition("!")[0].rpartition(".")[2].split()[0] for hit in hits} >= {"parquet", "avro"}

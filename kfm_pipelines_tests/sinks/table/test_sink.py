@@ -200,9 +200,23 @@ def test_the_digest_of_rows_sees_every_change() -> None:
     assert len(digests) == len(changed) + 1
 
 
-def test_an_audit_counts_what_the_log_promises(site: Site) -> None:
+def test_an_audit_counts_the_rows(site: Site) -> None:
     [key] = publish_hours(site, [0])
     flush(site)
     facts = sink._current_facts(site.services, [key])
     with pytest.raises(IntegrityBroken, match="68 rows of what has 0"):
         sink.audit(the_table(site), "main", facts, None)
+
+
+def test_a_mistake_of_the_library_stops_neither_run_nor_tick(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("Mismatch in fields")
+
+    monkeypatch.setattr(sink, "_write", fail)
+    site.put(0)
+    assert site.work()["published"] == 1
+    [waiting] = site.fetch("SELECT problem FROM kfm.outbox")
+    assert waiting == {"problem": "Mismatch in fields"}
+    monkeypatch.undo()
+    flush(site)
+    assert_table_is_catalog(site, [site.key(0)])
