@@ -51,34 +51,34 @@ def _price(folder: Path, name: str, store_url: str | None) -> Measurement:
         exempt_loaded_objects()
         put = _put_to_bucket if store_url else _put_to_folder(folder / "bare")
         for number in range(ROUNDS + 1):
-            _emit(services, 2 * number)
-            bare.append(_cpu_seconds(lambda: _bare_pipeline(services, put)))
-            _emit(services, 2 * number + 1)
-            ours.append(_cpu_seconds(lambda: _our_pipeline(services, definitions)))
+            emit_hours(services, 2 * number)
+            bare.append(cpu_seconds_of(lambda: _bare_pipeline(services, put)))
+            emit_hours(services, 2 * number + 1)
+            ours.append(cpu_seconds_of(lambda: run_our_pipeline(services, definitions)))
     # The first round loads what the others find.
     return Measurement(name, 1000 * median(ours[1:]) / KEYS, "ms CPU/key", 1000 * median(bare[1:]) / KEYS)
 
 
-def _emit(services: Services, number: int) -> None:
+def emit_hours(services: Services, number: int) -> None:
     start = START + timedelta(hours=number * KEYS)
     emit_samples(
         services, SampleRequest("usgs/streamflow", start, KEYS), Topic(services.settings.topic), lambda _: None
     )
 
 
-def _cpu_seconds(run: Callable[[], None]) -> float:
-    before = _used()
+def cpu_seconds_of(run: Callable[[], None]) -> float:
+    before = used_cpu_seconds()
     run()
-    return _used() - before
+    return used_cpu_seconds() - before
 
 
-def _used() -> float:
+def used_cpu_seconds() -> float:
     """CPU of this process and of those it started that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def _our_pipeline(services: Services, definitions: Any) -> None:
+def run_our_pipeline(services: Services, definitions: Any) -> None:
     drain_all(services, budget_seconds=600)
     worked = work(services, definitions, CHORES, once=True)
     if worked.counts()["published"] != KEYS:

@@ -25,21 +25,26 @@ WORK = [sys.executable, "-c", "from kfm_pipelines.cli import main; main()", "wor
 
 
 @contextmanager
-def own_stack(folder: Path, **variables: str) -> Iterator[Services]:
+def own_stack(folder: Path, tables: bool = False, /, **variables: str) -> Iterator[Services]:
     for variable in ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "KFM_STORE_URL", "DAGSTER_HOME"):
         os.environ.pop(variable, None)
-    os.environ.update({"KFM_HOME": str(folder / "home"), "KFM_RESOURCES": str(_resources(folder)), **variables})
+    os.environ.update(
+        {"KFM_HOME": str(folder / "home"), "KFM_RESOURCES": str(_resources(folder, tables=tables)), **variables}
+    )
     for client in (s3_client, sns_client, sqs_client):
         client.cache_clear()  # the stack has new ports each time it starts
     with open_services() as services:
         yield services
 
 
-def _resources(folder: Path) -> Path:
-    """Returns what is shipped without derived datasets, whose keys would be work besides what is measured."""
+def _resources(folder: Path, *, tables: bool) -> Path:
+    """Returns what is shipped without derived datasets and tables, which would be work besides what is measured."""
     copy = Path(shutil.copytree(shipped_path("resources"), folder / "resources", dirs_exist_ok=True))
     for declaration in (copy / "datasets").glob("atlas-*.yaml"):
         declaration.unlink()
+    for declaration in (copy / "datasets").glob("*.yaml"):
+        lines = declaration.read_text().splitlines(keepends=True)
+        declaration.write_text("".join(line for line in lines if tables or not line.startswith("tables:")))
     return copy
 
 

@@ -17,6 +17,7 @@ RASTER = ("exactextract", "rasterio.features", "rasterio.warp")
 OF_PROCESSOR = {"raster": RASTER, "scene": RASTER, "vector": ("pyogrio.raw",)}
 OF_FORMAT = {"nexrad-level3": ("metpy.io",)}
 OF_SUITE = ("great_expectations",)
+OF_TABLE = ("kfm_pipelines.sinks.table.files", "pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "pyiceberg_core")
 OF_LINEAGE = ("kfm_pipelines.catalog.lineage.openlineage", "openlineage.client.transport.file")
 
 
@@ -27,6 +28,7 @@ def libraries_of(datasets: Iterable[Dataset]) -> list[str]:
         needed |= dict.fromkeys(OF_PROCESSOR.get(dataset.processor, ()))
         needed |= dict.fromkeys(OF_FORMAT.get(dataset.input.format, ()))
         needed |= dict.fromkeys(OF_SUITE if dataset.quality.suite else ())
+        needed |= dict.fromkeys(OF_TABLE if dataset.tables else ())
     return list(needed)
 
 

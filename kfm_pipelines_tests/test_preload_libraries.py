@@ -12,7 +12,8 @@ CHECK = "import kfm_pipelines.preload_libraries, sys; print({'rasterio', 'great_
 
 def test_a_library_is_loaded_where_a_dataset_needs_it() -> None:
     datasets = declared()
-    assert libraries_of([datasets["usgs/streamflow"], datasets["heritage/sites"]]) == []
+    assert libraries_of([datasets["heritage/sites"]]) == []
+    assert "pyiceberg.catalog.sql" in libraries_of([datasets["usgs/streamflow"]])
     assert libraries_of([datasets["drought/tribal-areas"]]) == ["great_expectations"]
     assert libraries_of([datasets["usda/soils"], datasets["land/parcels"]]) == ["pyogrio.raw"]
     assert "metpy.io" in libraries_of([datasets["noaa/nexrad-level3"]])

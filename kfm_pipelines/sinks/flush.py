@@ -18,7 +18,7 @@ SECONDS_PER_TICK = 8.0
 
 # Makes the sink show the current state of these keys. Returns what prevented it, by key.
 Write = Callable[[Services, Dataset, Sequence[str]], dict[str, str]]
-WRITERS: Mapping[Sink, Write] = {Sink.TABLE: table.write}
+WRITERS: dict[Sink, Write] = {Sink.TABLE: table.write}
 
 
 def flush_due(services: Services) -> list[str]:

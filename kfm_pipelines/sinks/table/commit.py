@@ -7,7 +7,6 @@ here.
 """
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import takewhile
@@ -105,9 +104,7 @@ def _publish(services: Services, table: "Table", commit: TableCommit, write: Wri
     begin = SetSnapshotRefUpdate(ref_name=branch, type="branch", snapshot_id=base)
     catalog.commit_table(table, (same_table, is_new), (begin,))
     table.refresh()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # deleting rows that are not there is meant
-        write(table, branch)
+    write(table, branch)
     table.refresh()
     staged = table.refs().get(branch)
     if staged is None or not _descends(table, staged.snapshot_id, base):

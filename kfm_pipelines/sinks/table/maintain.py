@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SMALL_FILES = 8  # in one partition, from which on they are put together
 SMALL_BYTES = 4 * 1024 * 1024
+SNAPSHOTS_KEPT = 50  # besides the last of each day
 MAX_ROWS = 5_000_000  # of one period, which is rewritten at once
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -72,7 +73,7 @@ def maintain(services: Services, dataset: Dataset) -> Upkeep:
         with writing(services, dataset):
             commit_to(services, dataset, table.refresh(), "compaction", {}, partial(_rewrite, one))
     with writing(services, dataset):
-        expired = _expire(services, dataset, table.refresh(), dataset.tables.history_days)
+        expired = _expire(services, table.refresh(), dataset.tables.history_days)
         removed = len(remove_orphans(services, dataset, table.refresh()))
     log.forget_commits(services.database, dataset.dataset, dataset.tables.history_days)
     large = tuple(f"{one.start:%Y-%m-%d}" for one in periods if one not in compacted)
@@ -115,8 +116,20 @@ def _rewrite(period: Period, table: "Table", branch: str) -> None:
         raise IntegrityBroken(f"the table has other rows after its files were put together: {len(found)}")
 
 
-def _expire(services: Services, dataset: Dataset, table: "Table", days: int) -> int:
-    """Removes tags and snapshots older than the history that is kept, except the current snapshot."""
+def thin_out(table: "Table") -> int:
+    """Removes the oldest snapshots without a tag as soon as there are many: every commit reads and writes the list of
+    them. Returns how many."""
+    if len(table.metadata.snapshots) <= 2 * SNAPSHOTS_KEPT:
+        return 0
+    named = {ref.snapshot_id for ref in table.refs().values()}
+    unnamed = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id not in named]
+    gone = unnamed[:-SNAPSHOTS_KEPT]
+    remove_snapshots(table, gone)
+    return len(gone)
+
+
+def _expire(services: Services, table: "Table", days: int) -> int:
+    """Removes tags older than the history that is kept, and snapshots without a tag that are older than a day."""
     oldest = services.today() - timedelta(days=days)
     tags = [name for name in table.refs() if _DAY.fullmatch(name) and date.fromisoformat(name) < oldest]
     if tags:
@@ -125,7 +138,8 @@ def _expire(services: Services, dataset: Dataset, table: "Table", days: int) -> 
                 manage.remove_tag(name)
         table.refresh()
     kept = {ref.snapshot_id for ref in table.refs().values()}
-    until = datetime(oldest.year, oldest.month, oldest.day, tzinfo=UTC).timestamp() * 1000
+    today = services.today()
+    until = datetime(today.year, today.month, today.day, tzinfo=UTC).timestamp() * 1000
     old = [
         one.snapshot_id for one in table.metadata.snapshots if one.timestamp_ms < until and one.snapshot_id not in kept
     ]

@@ -17,6 +17,7 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.sinks.table.clean import KEYS_FILE
 from kfm_pipelines.sinks.table.commit import commit_to, writing
 from kfm_pipelines.sinks.table.forget import forget_withdrawn
+from kfm_pipelines.sinks.table.maintain import thin_out
 from kfm_pipelines.sinks.table.rows import digest_of_rows, is_exempted, rows_of, rows_of_key
 from kfm_pipelines.sinks.table.schema import create_table, evolve
 from kfm_pipelines.sinks.table.tables import TableRevision, shown_revisions
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 ROWS_PER_COMMIT = 2_000_000
-LISTED_KEYS = 20  # in a snapshot's summary, which every later version of the table's metadata repeats
+LISTED_KEYS = 5  # in a snapshot's summary, which every later version of the table's metadata repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ def write(services: Services, dataset: Dataset, keys: Sequence[str]) -> dict[str
             if ready:
                 table = _publish(services, dataset, table, ready)
         forget_withdrawn(services, dataset, _withdrawn(services, facts))
+        if table is not None:
+            thin_out(table.refresh())
         return problems
 
 

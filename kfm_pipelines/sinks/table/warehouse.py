@@ -1,6 +1,7 @@
 """The Iceberg catalog in our Postgres, and where the tables are in the store."""
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ def _open_catalog(services: Services) -> "SqlCatalog":
 
     from kfm_pipelines.sinks.table.files import ROOT, STORE_URL
 
+    # A key's rows are replaced whether there are any or not.
+    warnings.filterwarnings("ignore", "Delete operation did not match", UserWarning)
     root = warehouse_root(services)
     properties = {
         "uri": catalog_url(services.settings.postgres_url),

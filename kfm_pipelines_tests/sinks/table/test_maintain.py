@@ -64,6 +64,18 @@ def test_old_snapshots_go_with_their_files(site: Site) -> None:
     assert_table_is_catalog(site, keys)
 
 
+def test_snapshots_without_a_tag_do_not_pile_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every version of the metadata lists all of them."""
+    monkeypatch.setattr(maintain, "SNAPSHOTS_KEPT", 2)
+    counts = []
+    for version in range(4):
+        publish_hours(site, [0], version=version)
+        flush(site)
+        counts.append(len(the_table(site).metadata.snapshots))
+    assert max(counts) <= 5
+    assert_table_is_catalog(site, [site.key(0)])
+
+
 def files_of(site: Site) -> set[str]:
     return {path for path in site.services.store.paths("tables") if path.endswith((".parquet", ".avro"))}
 
