@@ -24,7 +24,7 @@ from bench.price import price_of_guarantees_files, price_of_guarantees_s3
 from bench.publishing import publish_cost_as_the_collection_grows
 from bench.raster import raster_against_rasterio
 from bench.replaying import a_year_replayed
-from bench.tables import share_of_the_table, table_commits_as_the_table_grows, upsert_into_a_million_rows
+from bench.sinks.tables import share_of_the_table, table_commits_as_the_table_grows, upsert_into_a_million_rows
 from bench.telemetry import telemetry_of_a_run
 
 BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (

@@ -101,11 +101,25 @@ def test_the_assets_of_a_dataset(definitions: dg.Definitions) -> None:
 
 def test_there_are_no_other_assets(definitions: dg.Definitions) -> None:
     keys = definitions.resolve_asset_graph().get_all_asset_keys()
-    assert {key.path[-1] for key in keys if key.path[:2] == ["usgs", "streamflow"]} == set(STAGES)
-    assert {key.path[-1] for key in keys} == set(STAGES)
+    assert {key.path[-1] for key in keys if key.path[:2] == ["usgs", "streamflow"]} == {*STAGES, "table"}
+    assert {key.path[-1] for key in keys} == {*STAGES, "table"}
+    assert {key.path[-1] for key in keys if key.path[:2] == ["heritage", "sites"]} == set(STAGES)
 
 
-def test_a_dataset_with_a_candidate_has_a_sixth(tmp_path: Path) -> None:
+def test_a_dataset_with_a_table_has_another(definitions: dg.Definitions) -> None:
+    """In the same job, with the same partitions, behind `publish`; and its check stops nothing."""
+    spec = spec_of(definitions, "table")
+    assert {dep.asset_key.path[-1] for dep in spec.deps} == {"publish"}
+    assert (spec.group_name, spec.kinds) == ("usgs_streamflow", {"iceberg"})
+    asset = definitions.resolve_assets_def(dg.AssetKey(["usgs", "streamflow", "table"]))
+    assert asset.partitions_def == dg.DynamicPartitionsDefinition(name="usgs_streamflow")
+    assert asset.backfill_policy == dg.BackfillPolicy.multi_run(200)
+    graph = definitions.resolve_asset_graph()
+    [check] = [graph.get_check_spec(key) for key in graph.asset_check_keys if key.asset_key.path[-1] == "table"]
+    assert (check.name, check.blocking) == ("matches_catalog", False)
+
+
+def test_a_dataset_with_a_candidate_has_one_more(tmp_path: Path) -> None:
     """In the same job, with the same partitions, behind `publish`; and its check stops nothing."""
     resources = resources_in(tmp_path)
     path = resources / "datasets/usgs-streamflow.yaml"
@@ -124,7 +138,7 @@ def test_a_dataset_with_a_candidate_has_a_sixth(tmp_path: Path) -> None:
     [check] = [graph.get_check_spec(key) for key in graph.asset_check_keys if key.asset_key in canary]
     assert (check.name, check.blocking) == ("canary_agrees", False)
     job = definitions.resolve_job_def("usgs_streamflow")
-    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == {*STAGES, "canary"}
+    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == {*STAGES, "table", "canary"}
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -152,7 +166,7 @@ def test_only_the_assets_of_a_serial_dataset_share_a_pool(definitions: dg.Defini
 
 def test_every_gate_is_a_blocking_check(definitions: dg.Definitions) -> None:
     graph = definitions.resolve_asset_graph()
-    checks = [graph.get_check_spec(key) for key in graph.asset_check_keys]
+    checks = [graph.get_check_spec(key) for key in graph.asset_check_keys if key.asset_key.path[-1] in STAGES]
     assert sorted(("/".join(check.asset_key.path), check.name, check.blocking) for check in checks) == [
         check
         for dataset in DECLARED
@@ -164,8 +178,8 @@ def test_every_gate_is_a_blocking_check(definitions: dg.Definitions) -> None:
 
 def test_one_job_takes_the_whole_chain_with_its_gates(definitions: dg.Definitions) -> None:
     job = definitions.resolve_job_def("usgs_streamflow")
-    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == set(STAGES)
-    assert {key.name for key in job.asset_layer.asset_graph.asset_check_keys} == set(GATES)
+    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == {*STAGES, "table"}
+    assert {key.name for key in job.asset_layer.asset_graph.asset_check_keys} == {*GATES, "matches_catalog"}
     assert job.tags["kfm/dataset"] == "usgs/streamflow"
     assert job.executor_def is dg.in_process_executor
 

@@ -14,7 +14,6 @@ from pydantic_core import ErrorDetails
 
 from kfm_pipelines.declarations.areas import load_area
 from kfm_pipelines.declarations.faults import Fault, refuse
-from kfm_pipelines.declarations.iceberg import IcebergTable, iceberg_faults
 from kfm_pipelines.declarations.identity import Extent, KeyTemplate, Licence, Provider, Sovereignty
 from kfm_pipelines.declarations.inputs import RASTER_FORMATS, Input
 from kfm_pipelines.declarations.overlaps import overlaps
@@ -22,7 +21,7 @@ from kfm_pipelines.declarations.quality import Canary, Quality
 from kfm_pipelines.declarations.rasters import Raster, raster_table
 from kfm_pipelines.declarations.scenes import Scene, index_raster, scene_table
 from kfm_pipelines.declarations.splits import members_of, split_faults
-from kfm_pipelines.declarations.tables import Column, Table, TransformName
+from kfm_pipelines.declarations.tables import Column, IcebergTable, Table, TransformName, iceberg_faults
 from kfm_pipelines.declarations.timeliness import Concurrency, DueRule, LateRule, ServiceLevel, Watermark
 from kfm_pipelines.declarations.upstreams import derivation_faults, upstream_faults
 from kfm_pipelines.declarations.vectors import Vector, feature_faults

@@ -15,7 +15,7 @@ from kfm_pipelines.stages.assets.assets import stage_asset
 from kfm_pipelines.state.outbox import Sink
 
 MATCHES = "matches_catalog"
-SHOWN_PROBLEMS = 5
+MAX_EXAMPLES = 5
 
 Compare = Callable[[Services, Dataset, Sequence[str]], Mapping[str, str]]
 
@@ -56,7 +56,7 @@ def _sink_asset(
     ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
         opened, keys = services.open(), list(context.partition_keys)
         problems = _try_to_write(opened, dataset, sink, keys)
-        for key, problem in list(problems.items())[:SHOWN_PROBLEMS]:
+        for key, problem in list(problems.items())[:MAX_EXAMPLES]:
             context.log.warning("%s waits for the %s: %s; a later tick retries", key, sink, problem)
         if len(problems) < len(keys):
             yield dg.MaterializeResult(metadata={"keys": len(keys) - len(problems), "waiting": len(problems)})
@@ -80,7 +80,7 @@ def _compare(compare: Compare, services: Services, dataset: Dataset, keys: Seque
 
 
 def _check(dataset: Dataset, sink: Sink, found: Mapping[str, str], keys: int) -> dg.AssetCheckResult:
-    examples = [f"{key}: {problem}" for key, problem in list(found.items())[:SHOWN_PROBLEMS]]
+    examples = [f"{key}: {problem}" for key, problem in list(found.items())[:MAX_EXAMPLES]]
     return dg.AssetCheckResult(
         check_name=MATCHES,
         asset_key=asset_key(dataset, sink.value),

@@ -25,6 +25,7 @@ def schema_document() -> dict[str, Any]:
     from_objects = document["$defs"]["Input"]
     from_objects["required"] = [name for name in from_objects["required"] if name not in NO_OBJECTS]
     from_objects["anyOf"] = [{"required": ["upstream"]}, {"required": list(NO_OBJECTS)}]
+    document["properties"]["tables"]["anyOf"].insert(0, {"const": "iceberg"})  # instead of a section
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:kfm:contracts:{SCHEMA_FILE}",

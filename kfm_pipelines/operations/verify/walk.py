@@ -31,8 +31,8 @@ def verify_key(store: Store, trust: TrustRoot, key: str) -> VerificationResult:
     for pipeline in (key.partition(":")[0], *collections):
         if tree.exists(Layout(pipeline).item(key)):
             checks = _check_item(tree, Layout(pipeline).item(key))
-            shown = run_check(TABLE, pipeline, lambda one: check_key_in_table(tree, one, key), pipeline)
-            return VerificationResult(key, (*checks, *shown))
+            in_table = run_check(TABLE, pipeline, lambda one: check_key_in_table(tree, one, key), pipeline)
+            return VerificationResult(key, (*checks, *in_table))
     raise ObjectMissing(f"{key} is not published in {store.url}")
 
 

@@ -34,12 +34,12 @@ def compare_keys(store: Store, table: "Table | None", pipeline: str, keys: Seque
     masked = {key: item for key, item in items.items() if not is_exempted(item)}
     contents = {key: digest_of(item["assets"]["data"]["href"]) for key, item in masked.items()}
     data = store.read_all([layout.content(digest) for digest in contents.values()])
-    shown = _rows_by_key(table, {key: _window(items.get(key)) for key in keys})
+    present = _rows_by_key(table, {key: _window(items.get(key)) for key in keys})
     found = {}
     for key in keys:
         digest = contents.get(key)
         file = data.get(layout.content(digest)) if digest else None
-        if problem := _compare(shown.get(key), digest, file):
+        if problem := _compare(present.get(key), digest, file):
             found[key] = problem
     return found
 
@@ -68,20 +68,20 @@ def _rows_by_key(table: "Table | None", windows: Mapping[str, datetime | None]) 
     return {key: rows.filter(pc.equal(rows.column(KEY), key)) for key in present}
 
 
-def _compare(shown: "pa.Table | None", digest: str | None, data: bytes | None) -> str | None:
+def _compare(present: "pa.Table | None", digest: str | None, data: bytes | None) -> str | None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if digest is None:
-        return None if shown is None else f"the table has {len(shown)} rows of what is not in the catalog for everybody"
+        return None if present is None else f"the table has {len(present)} rows that nobody should see"
     if data is None or sha256(data) != digest:
         return "its data is not what the Item promises"
     published = pq.read_table(pa.BufferReader(data))
-    if shown is None:
+    if present is None:
         return "the table does not have it" if len(published) else None
-    if len(shown) != len(published):
-        return f"the table has {len(shown)} rows, and its file {len(published)}"
-    if digest_of_rows(shown, published.column_names) != digest_of_rows(published, published.column_names):
+    if len(present) != len(published):
+        return f"the table has {len(present)} rows, and its file {len(published)}"
+    if digest_of_rows(present, published.column_names) != digest_of_rows(published, published.column_names):
         return "the table has other rows than its file"
     return None
 

@@ -43,8 +43,8 @@ def list_(as_json: bool) -> None:
 def history(key: str, as_json: bool) -> None:
     """Show the snapshots in which the table began to show each revision of KEY, for time travel."""
     with open_services() as services, services.database.transaction() as connection:
-        shown = history_of_key(connection, key)
-    respond({"key": key, "history": [asdict(one) for one in shown]}, lambda: _display_history(shown), as_json=as_json)
+        known = history_of_key(connection, key)
+    respond({"key": key, "history": [asdict(one) for one in known]}, lambda: _display_history(known), as_json=as_json)
 
 
 @tables.command()
@@ -105,10 +105,10 @@ def _display_tables(found: Sequence[Mapping[str, Any]]) -> None:
     print_table(columns, ([one.get(name) for name in columns] for one in found))
 
 
-def _display_history(shown: Sequence[Any]) -> None:
-    if not shown:
+def _display_history(known: Sequence[Any]) -> None:
+    if not known:
         console.print("the table has never had this key")
-    rows = ((one.revision or "left", one.snapshot, format_time(one.ended)) for one in shown)
+    rows = ((one.revision or "left", one.snapshot, format_time(one.ended)) for one in known)
     print_table(("revision", "snapshot", "since"), rows)
 
 

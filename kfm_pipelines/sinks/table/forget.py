@@ -25,7 +25,7 @@ def forget_withdrawn(services: Services, dataset: Dataset, withdrawn: Mapping[st
     table = load_table(services, dataset) if concerned else None
     if table is None:
         return 0
-    gone = {one for key, history in concerned.items() for one in showing(table, history, withdrawn[key])}
+    gone = {one for key, history in concerned.items() for one in snapshots_with(table, history, withdrawn[key])}
     _remove_tags(table, gone)
     remove_snapshots(table, gone)
     # The commits of a stopped process, and earlier versions of the metadata.
@@ -33,15 +33,15 @@ def forget_withdrawn(services: Services, dataset: Dataset, withdrawn: Mapping[st
     return len(gone)
 
 
-def showing(table: "Table", history: Sequence[TableRevision], contents: Sequence[str]) -> set[int]:
+def snapshots_with(table: "Table", history: Sequence[TableRevision], contents: Sequence[str]) -> set[int]:
     """Returns the snapshots up to the current one in which the key has one of these contents."""
     current = table.current_snapshot()
     content_at = {one.snapshot: one.content_hash for one in history}
-    shown, found = None, set()
+    content, found = None, set()
     # Not by their parents, which may be removed already.
     for snapshot in sorted(table.metadata.snapshots, key=lambda one: one.sequence_number or 0):
-        shown = content_at.get(snapshot.snapshot_id, shown)
-        if shown in contents and snapshot != current:
+        content = content_at.get(snapshot.snapshot_id, content)
+        if content in contents and snapshot != current:
             found.add(snapshot.snapshot_id)
     return found
 

@@ -45,7 +45,7 @@ class Upkeep:
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class PartitionPeriod:
     """The windows that begin in one partition."""
 
     start: datetime
@@ -80,7 +80,7 @@ def maintain(services: Services, dataset: Dataset) -> Upkeep:
     return Upkeep(dataset.dataset, len(compacted), expired, removed, large)
 
 
-def _crowded_periods(table: "Table", period: str) -> Iterator[Period]:
+def _crowded_periods(table: "Table", period: str) -> Iterator[PartitionPeriod]:
     small: Counter[tuple[int, str]] = Counter()
     rows: Counter[int] = Counter()
     for task in table.scan(selected_fields=(KEY,)).plan_files():
@@ -90,7 +90,7 @@ def _crowded_periods(table: "Table", period: str) -> Iterator[Period]:
             small[number, str(task.file.partition)] += 1
     for number in sorted({number for (number, _), count in small.items() if count >= SMALL_FILES}):
         start, end = (_beginning(number + step, period) for step in (0, 1))
-        yield Period(start, end, rows[number])
+        yield PartitionPeriod(start, end, rows[number])
 
 
 def _period_number(value: int | date) -> int:
@@ -105,7 +105,7 @@ def _beginning(number: int, period: str) -> datetime:
     return datetime(year, month + 1, 1, tzinfo=UTC)
 
 
-def _rewrite(period: Period, table: "Table", branch: str) -> None:
+def _rewrite(period: PartitionPeriod, table: "Table", branch: str) -> None:
     """Writes the rows of a period anew, in order of window and key, and compares what is there then."""
     condition = period.condition
     rows = table.scan(condition).use_ref(branch).to_arrow().sort_by([(WINDOW, "ascending"), (KEY, "ascending")])

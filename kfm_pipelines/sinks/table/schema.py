@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.declarations.iceberg import OWN_PREFIX
+from kfm_pipelines.declarations.tables import OWN_PREFIX
 from kfm_pipelines.errors import SchemaRefused
 from kfm_pipelines.gates.schema_approval import versions_of
 from kfm_pipelines.services import Services

@@ -20,7 +20,7 @@ from kfm_pipelines.sinks.table.forget import forget_withdrawn
 from kfm_pipelines.sinks.table.maintain import thin_out
 from kfm_pipelines.sinks.table.rows import digest_of_rows, is_exempted, rows_of, rows_of_key
 from kfm_pipelines.sinks.table.schema import create_table, evolve
-from kfm_pipelines.sinks.table.tables import TableRevision, shown_revisions
+from kfm_pipelines.sinks.table.tables import TableRevision, latest_revisions
 from kfm_pipelines.sinks.table.warehouse import (
     load_table,
     open_catalog,
@@ -70,8 +70,8 @@ def write(services: Services, dataset: Dataset, keys: Sequence[str]) -> dict[str
     """Makes the table show the current revision of each key. Returns what prevented it, by key."""
     with writing(services, dataset):
         facts = _current_facts(services, keys)
-        shown = shown_revisions(services.database, keys)
-        stale = {key: one for key, one in facts.items() if not _is_shown(one, shown.get(key))}
+        latest = latest_revisions(services.database, keys)
+        stale = {key: one for key, one in facts.items() if not _is_in_table(one, latest.get(key))}
         problems: dict[str, str] = {}
         table = load_table(services, dataset)
         for chunk in _chunks(stale):
@@ -90,10 +90,10 @@ def _current_facts(services: Services, keys: Sequence[str]) -> dict[str, KeyFact
     return load_facts(services.database, {key: current[key].txn if key in current else 0 for key in keys})
 
 
-def _is_shown(facts: KeyFacts, shown: TableRevision | None) -> bool:
+def _is_in_table(facts: KeyFacts, latest: TableRevision | None) -> bool:
     if facts.current is None:
-        return shown is None or shown.revision is None
-    return shown is not None and (shown.revision, shown.content_hash) == (
+        return latest is None or latest.revision is None
+    return latest is not None and (latest.revision, latest.content_hash) == (
         facts.current.revision,
         facts.current.content_hash,
     )

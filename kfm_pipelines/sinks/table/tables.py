@@ -73,7 +73,7 @@ def open_commits(database: Database, dataset: str) -> list[TableCommit]:
     return [TableCommit(**row) for row in database.fetch(query, {"dataset": dataset})]
 
 
-def shown_revisions(database: Database, keys: Sequence[str]) -> dict[str, TableRevision]:
+def latest_revisions(database: Database, keys: Sequence[str]) -> dict[str, TableRevision]:
     """Returns what the table shows of each key that was ever in it."""
     query = """
         SELECT last.* FROM unnest(%(keys)s::text[]) AS asked (key)

@@ -69,14 +69,14 @@ def test_a_table_at_a_tag_has_the_files_of_those_revisions_row_for_row(site: Sit
     at_tag = table.scan().use_ref("2026-05-01").to_arrow()
     for key in keys:
         published = published_rows(site, then[key])
-        shown = at_tag.filter(pa.compute.equal(at_tag.column(KEY), key))
-        assert digest_of_rows(shown, published.column_names) == digest_of_rows(published, published.column_names)
+        present = at_tag.filter(pa.compute.equal(at_tag.column(KEY), key))
+        assert digest_of_rows(present, published.column_names) == digest_of_rows(published, published.column_names)
         now = table.scan().to_arrow()
         current = now.filter(pa.compute.equal(now.column(KEY), key))
         assert digest_of_rows(current, published.column_names) != digest_of_rows(published, published.column_names)
 
 
-def test_a_snapshot_says_what_it_publishes(site: Site) -> None:
+def test_a_snapshot_lists_what_it_publishes(site: Site) -> None:
     [key] = publish_hours(site, [0])
     flush(site)
     snapshot = the_table(site).current_snapshot()
@@ -98,7 +98,7 @@ def test_a_snapshot_says_what_it_publishes(site: Site) -> None:
         assert json.loads(file.read())["keys"] == [listed]
 
 
-def test_what_is_shown_is_not_written_again(site: Site) -> None:
+def test_what_the_table_has_is_not_written_again(site: Site) -> None:
     keys = publish_hours(site, range(2))
     flush(site)
     before = the_table(site).metadata_location

@@ -7,7 +7,7 @@ import yaml
 from pydantic import ValidationError
 
 from kfm_pipelines.declarations.dataset import Dataset
-from kfm_pipelines.declarations.iceberg import IcebergTable
+from kfm_pipelines.declarations.tables import IcebergTable
 from kfm_pipelines.settings import shipped_path
 
 
