@@ -81,13 +81,13 @@ for command in (
 
 
 def main() -> None:
-    # A script's background job ignores these signals, but must end when asked.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    quiet_libraries()
     try:
+        # A script's background job ignores these signals, but must end when asked.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        quiet_libraries()
         sys.exit(kfm.main(standalone_mode=False))
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         sys.exit(130)
     except click.ClickException as error:
