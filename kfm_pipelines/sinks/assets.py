@@ -1,6 +1,7 @@
 """The assets downstream of `publish`: what else shows a dataset's publications."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import dagster as dg
 
@@ -17,6 +18,7 @@ from kfm_pipelines.state.outbox import Sink
 MATCHES = "matches_catalog"
 MAX_EXAMPLES = 5
 
+Describe = Callable[[Services, Dataset], Mapping[str, Any]]
 Compare = Callable[[Services, Dataset, Sequence[str]], Mapping[str, str]]
 
 
@@ -29,11 +31,17 @@ def _table(dataset: Dataset) -> dg.AssetsDefinition:
         f"{dataset.title}: all keys as one Iceberg table. Each run writes its keys on a branch, compares it with what "
         "is published, and makes it current by one move."
     )
-    return _sink_asset(dataset, Sink.TABLE, description, {"iceberg"}, table_check.differences)
+    return _sink_asset(dataset, Sink.TABLE, description, {"iceberg"}, table_check.differences, _describe_table)
+
+
+def _describe_table(services: Services, dataset: Dataset) -> Mapping[str, Any]:
+    facts = table_check.totals(services, dataset)
+    known = {name: facts[name] for name in ("table", "rows", "files", "snapshots", "metadata") if name in facts}
+    return known | ({"snapshot": str(facts["snapshot"])} if "snapshot" in facts else {})  # too long for a number
 
 
 def _sink_asset(
-    dataset: Dataset, sink: Sink, description: str, kinds: set[str], compare: Compare
+    dataset: Dataset, sink: Sink, description: str, kinds: set[str], compare: Compare, describe: Describe
 ) -> dg.AssetsDefinition:
     @stage_asset(
         dataset,
@@ -59,7 +67,8 @@ def _sink_asset(
         for key, problem in list(problems.items())[:MAX_EXAMPLES]:
             context.log.warning("%s waits for the %s: %s; a later tick retries", key, sink, problem)
         if len(problems) < len(keys):
-            yield dg.MaterializeResult(metadata={"keys": len(keys) - len(problems), "waiting": len(problems)})
+            facts = {"keys": len(keys) - len(problems), "waiting": len(problems), **describe(opened, dataset)}
+            yield dg.MaterializeResult(metadata=facts)
         yield _check(dataset, sink, {**_compare(compare, opened, dataset, keys), **problems}, len(keys))
 
     return show
@@ -80,11 +89,15 @@ def _compare(compare: Compare, services: Services, dataset: Dataset, keys: Seque
 
 
 def _check(dataset: Dataset, sink: Sink, found: Mapping[str, str], keys: int) -> dg.AssetCheckResult:
-    examples = [f"{key}: {problem}" for key, problem in list(found.items())[:MAX_EXAMPLES]]
+    examples = "\n".join(f"- {key}: {problem}" for key, problem in list(found.items())[:MAX_EXAMPLES])
     return dg.AssetCheckResult(
         check_name=MATCHES,
         asset_key=asset_key(dataset, sink.value),
         passed=not found,
         severity=dg.AssetCheckSeverity.WARN,
-        metadata={"keys_compared": keys, "keys_that_differ": len(found), "examples": examples},
+        metadata={
+            "keys_compared": keys,
+            "keys_that_differ": len(found),
+            **({"for_example": dg.MetadataValue.md(examples)} if found else {}),
+        },
     )
