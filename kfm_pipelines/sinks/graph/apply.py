@@ -1,0 +1,69 @@
+"""Changes the graph in one transaction until it shows exactly what some keys contribute."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kfm_pipelines.sinks.graph import statements
+from kfm_pipelines.sinks.graph.client import Row, Run
+from kfm_pipelines.sinks.graph.model import OWN_LABELS, GraphFacts, Kind, Label, Node, Relation
+from kfm_pipelines.sinks.graph.shown import Delta, by_label, compare, read_derivations, read_shown
+
+
+def show(run: Run, keys: Sequence[str], wanted: GraphFacts) -> None:
+    """Makes the graph show `wanted` of these keys and nothing else of them, whatever it showed before."""
+    shown = read_shown(run, keys, wanted)
+    if delta := compare(wanted, shown):
+        _change(run, delta)
+    _change(run, read_derivations(run, keys))
+    _drop_announcements(run, wanted, shown)
+    left = {one.target for one in shown.relations if one not in wanted.relations}
+    _drop_orphans(run, left | {one for one in shown.nodes if one not in wanted.nodes})
+
+
+def _change(run: Run, delta: Delta) -> None:
+    for label, ids in by_label(delta.drop_nodes).items():
+        run(statements.delete_nodes(label), ids=ids)
+    rest = [one for one in delta.drop_relations if one.source not in delta.drop_nodes]
+    for shape, rows in _by_shape((one, {}) for one in rest).items():
+        run(statements.delete_relations(*shape), rows=rows)
+    nodes: dict[Label, list[Row]] = {}
+    for node, properties in delta.set_nodes.items():
+        nodes.setdefault(node.label, []).append({"id": node.id, "properties": properties})
+    for label, rows in nodes.items():
+        run(statements.merge_nodes(label), rows=rows)
+    for shape, rows in _by_shape(delta.set_relations.items()).items():
+        run(statements.merge_relations(*shape), rows=rows)
+
+
+def _drop_announcements(run: Run, wanted: GraphFacts, shown: GraphFacts) -> None:
+    """Drops what messages announced if no activity has used them about that any more."""
+    suspects: list[tuple[Relation, dict[str, object]]] = [
+        (Relation(Kind.ANNOUNCED, one.target, Node(label, name)), {})
+        for one in shown.relations
+        if one.kind is Kind.USED and one.target.label is Label.MESSAGE
+        for name in sorted(_about(shown, one) - _about(wanted, one))
+        for label in (Label.SOURCE_OBJECT, Label.DISTRIBUTION)
+    ]
+    for (kind, source, target), rows in _by_shape(suspects).items():
+        if unsupported := run(statements.unsupported_announcements(target), rows=rows):
+            run(statements.delete_relations(kind, source, target), rows=unsupported)
+
+
+def _about(facts: GraphFacts, one: Relation) -> set[str]:
+    about = facts.relations.get(one, {}).get("about", [])
+    return set(about) if isinstance(about, list) else set()
+
+
+def _drop_orphans(run: Run, candidates: Iterable[Node]) -> None:
+    shared = {one for one in candidates if one.label not in OWN_LABELS}
+    for label, ids in by_label(sorted(shared)).items():
+        run(statements.delete_orphans(label), ids=ids)
+
+
+def _by_shape(
+    relations: Iterable[tuple[Relation, Mapping[str, object]]],
+) -> dict[tuple[Kind, Label, Label], list[Row]]:
+    found: dict[tuple[Kind, Label, Label], list[Row]] = {}
+    for one, properties in relations:
+        row = {"source": one.source.id, "target": one.target.id, "properties": properties}
+        found.setdefault((one.kind, one.source.label, one.target.label), []).append(row)
+    return found

@@ -1,0 +1,94 @@
+"""What the graph shows of some keys, and how that differs from what it should show."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kfm_pipelines.sinks.graph import statements
+from kfm_pipelines.sinks.graph.client import Row, Run
+from kfm_pipelines.sinks.graph.model import OWN_LABELS, GraphFacts, Kind, Label, Node, Relation
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What has to change so that the graph shows what it should."""
+
+    set_nodes: Mapping[Node, dict[str, object]] = field(default_factory=dict)
+    set_relations: Mapping[Relation, dict[str, object]] = field(default_factory=dict)
+    drop_nodes: frozenset[Node] = frozenset()
+    drop_relations: frozenset[Relation] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.set_nodes or self.set_relations or self.drop_nodes or self.drop_relations)
+
+    def __str__(self) -> str:
+        parts = [
+            *(f"{one.label} {one.id} is missing or different" for one in self.set_nodes),
+            *(_describe(one, "is missing or different") for one in self.set_relations),
+            *(f"{one.label} {one.id} is no longer published" for one in self.drop_nodes),
+            *(_describe(one, "is no longer published") for one in self.drop_relations),
+        ]
+        more = f"; {len(parts) - 1} more" if len(parts) > 1 else ""
+        return f"{sorted(parts)[0]}{more}" if parts else "as published"
+
+
+def read_shown(run: Run, keys: Sequence[str], wanted: GraphFacts) -> GraphFacts:
+    """Returns everything that these keys contribute to the graph, and the wanted nodes that it has."""
+    shown = GraphFacts()
+    for label in (Label.KEY, *OWN_LABELS):
+        for row in run(statements.own_nodes(label), keys=list(keys)):
+            shown.nodes[Node(label, row["id"])] = dict(row["properties"])
+        for row in run(statements.own_relations(label), keys=list(keys)):
+            relation = _relation(Kind(row["kind"]), Node(label, row["source"]), row)
+            if not is_derivation(relation):
+                shown.relations[relation] = dict(row["properties"])
+    for label, ids in by_label(one for one in wanted.nodes if one not in shown.nodes).items():
+        for row in run(statements.shared_nodes(label), ids=ids):
+            shown.nodes[Node(label, row["id"])] = dict(row["properties"])
+    messages = [one.id for one in wanted.nodes if one.label is Label.MESSAGE]
+    for row in run(statements.ANNOUNCEMENTS, ids=messages) if messages else []:
+        relation = _relation(Kind.ANNOUNCED, Node(Label.MESSAGE, row["source"]), row)
+        if relation in wanted.relations:  # others may be of other keys
+            shown.relations[relation] = {}
+    return shown
+
+
+def compare(wanted: GraphFacts, shown: GraphFacts) -> Delta:
+    """Returns the difference. What another key may still need is not dropped here."""
+    return Delta(
+        {node: dict(stated) for node, stated in wanted.nodes.items() if shown.nodes.get(node) != stated},
+        {one: dict(stated) for one, stated in wanted.relations.items() if shown.relations.get(one) != stated},
+        frozenset(one for one in shown.nodes if one.label in OWN_LABELS and one not in wanted.nodes),
+        frozenset(one for one in shown.relations if one not in wanted.relations),
+    )
+
+
+def read_derivations(run: Run, keys: Sequence[str]) -> Delta:
+    """Returns which derivations from revisions are missing, and which nothing supports any more."""
+    wanted = {_derivation(row) for one in statements.DERIVATIONS_WANTED for row in run(one, keys=list(keys))}
+    shown = {_derivation(row) for one in statements.DERIVATIONS_SHOWN for row in run(one, keys=list(keys))}
+    return Delta({}, {one: {} for one in wanted - shown}, frozenset(), frozenset(shown - wanted))
+
+
+def is_derivation(relation: Relation) -> bool:
+    """Whether this relation follows from others, which several keys may state."""
+    return relation.kind is Kind.WAS_DERIVED_FROM and relation.target.label is Label.REVISION
+
+
+def by_label(nodes: Iterable[Node]) -> dict[Label, list[str]]:
+    found: dict[Label, list[str]] = {}
+    for one in nodes:
+        found.setdefault(one.label, []).append(one.id)
+    return found
+
+
+def _derivation(row: Row) -> Relation:
+    source, target = Node(Label.REVISION, row["source"]), Node(Label.REVISION, row["target"])
+    return Relation(Kind.WAS_DERIVED_FROM, source, target)
+
+
+def _relation(kind: Kind, source: Node, row: Row) -> Relation:
+    return Relation(kind, source, Node(Label(row["label"]), row["target"]))
+
+
+def _describe(one: Relation, what: str) -> str:
+    return f"{one.source.id} {one.kind} {one.target.id} {what}"
