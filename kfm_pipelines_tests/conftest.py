@@ -48,12 +48,13 @@ def stack() -> Iterator[Stack]:
     """Starts a real Postgres and AWS emulator, whatever the shell points to."""
     with (
         temporary_home() as home,
-        open_stack(home, environ={}) as opened,
+        open_stack(home, environ={"KFM_GRAPH": "off"}) as opened,
         pytest.MonkeyPatch.context() as patch,
     ):
         for name, value in opened.environment.items():
             patch.setenv(name, value)
         patch.delenv("AWS_PROFILE", raising=False)
+        patch.setenv("KFM_GRAPH", "off")  # tests of the graph have a server of their own
         for client in (s3_client, secrets_client, sns_client, sqs_client):
             client.cache_clear()
         _turn_off_durability(opened.environment["KFM_POSTGRES_URL"])

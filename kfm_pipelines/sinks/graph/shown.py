@@ -38,16 +38,16 @@ def read_shown(run: Run, keys: Sequence[str], wanted: GraphFacts) -> GraphFacts:
         for row in run(statements.own_nodes(label), keys=list(keys)):
             shown.nodes[Node(label, row["id"])] = dict(row["properties"])
         for row in run(statements.own_relations(label), keys=list(keys)):
-            relation = _relation(Kind(row["kind"]), Node(label, row["source"]), row)
-            if not is_derivation(relation):
+            relation = _relation(label, row)
+            if relation is not None and not _is_derivation(relation):
                 shown.relations[relation] = dict(row["properties"])
     for label, ids in by_label(one for one in wanted.nodes if one not in shown.nodes).items():
         for row in run(statements.shared_nodes(label), ids=ids):
             shown.nodes[Node(label, row["id"])] = dict(row["properties"])
     messages = [one.id for one in wanted.nodes if one.label is Label.MESSAGE]
     for row in run(statements.ANNOUNCEMENTS, ids=messages) if messages else []:
-        relation = _relation(Kind.ANNOUNCED, Node(Label.MESSAGE, row["source"]), row)
-        if relation in wanted.relations:  # others may be of other keys
+        relation = _relation(Label.MESSAGE, row)
+        if relation is not None and relation in wanted.relations:  # others may be of other keys
             shown.relations[relation] = {}
     return shown
 
@@ -69,7 +69,7 @@ def read_derivations(run: Run, keys: Sequence[str]) -> Delta:
     return Delta({}, {one: {} for one in wanted - shown}, frozenset(), frozenset(shown - wanted))
 
 
-def is_derivation(relation: Relation) -> bool:
+def _is_derivation(relation: Relation) -> bool:
     """Whether this relation follows from others, which several keys may state."""
     return relation.kind is Kind.WAS_DERIVED_FROM and relation.target.label is Label.REVISION
 
@@ -86,8 +86,11 @@ def _derivation(row: Row) -> Relation:
     return Relation(Kind.WAS_DERIVED_FROM, source, target)
 
 
-def _relation(kind: Kind, source: Node, row: Row) -> Relation:
-    return Relation(kind, source, Node(Label(row["label"]), row["target"]))
+def _relation(source: Label, row: Row) -> Relation | None:
+    """Returns None for what somebody else has added to the graph, which stays as it is."""
+    if row["kind"] not in Kind or row["label"] not in Label:
+        return None
+    return Relation(Kind(row["kind"]), Node(source, row["source"]), Node(Label(row["label"]), row["target"]))
 
 
 def _describe(one: Relation, what: str) -> str:

@@ -51,7 +51,7 @@ def shared_nodes(label: Label) -> str:
 
 ANNOUNCEMENTS = (
     "UNWIND $ids AS id MATCH (n:Message {id: id})-[r:ANNOUNCED]->(m)"
-    " RETURN n.id AS source, labels(m)[0] AS label, m.id AS target"
+    " RETURN n.id AS source, type(r) AS kind, properties(r) AS properties, labels(m)[0] AS label, m.id AS target"
 )
 
 
@@ -102,3 +102,29 @@ DERIVATIONS_SHOWN = (
     f"UNWIND $keys AS key MATCH (d:Revision {{key: key}})-[:WAS_DERIVED_FROM]->(u:Revision) {_DERIVED}",
     f"UNWIND $keys AS key MATCH (u:Revision {{key: key}})<-[:WAS_DERIVED_FROM]-(d:Revision) {_DERIVED}",
 )
+
+
+BATCH = 1000  # nodes deleted in one transaction: a server with little memory holds what it deletes
+
+
+def count_nodes(label: Label) -> str:
+    return f"MATCH (n:{label}) RETURN count(n) AS nodes"
+
+
+def known_keys(label: Label) -> str:
+    return f"MATCH (n:{label}) RETURN DISTINCT n.key AS key"
+
+
+def sweep_orphans(label: Label) -> str:
+    """Deletes some of the nodes that nothing refers to."""
+    return (
+        f"MATCH (n:{label}) WHERE NOT (n)<-[:{_REFERENCES}]-() WITH n LIMIT {BATCH}"
+        " DETACH DELETE n RETURN count(*) AS deleted"
+    )
+
+
+def sweep_announcements(target: Label) -> str:
+    return (
+        f"MATCH (m:Message)-[r:ANNOUNCED]->(o:{target}) OPTIONAL MATCH (m)<-[u:USED]-() WHERE o.id IN u.about"
+        f" WITH r, count(u) AS supports WHERE supports = 0 WITH r LIMIT {BATCH} DELETE r RETURN count(*) AS deleted"
+    )
