@@ -13,6 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from kfm_pipelines.aws.clients import s3_client, secrets_client, sns_client, sqs_client
 from kfm_pipelines.local.stack import Stack, open_stack
 from kfm_pipelines_tests.fixtures.aws.settings import dataset, datasets, settings
+from kfm_pipelines_tests.fixtures.graph.server import describe_server, graph_server, graph_services, handmade
 from kfm_pipelines_tests.fixtures.sites.dagster import instance, small
 from kfm_pipelines_tests.fixtures.sites.database import database
 from kfm_pipelines_tests.fixtures.sites.home_fixtures import home, new_home
@@ -27,6 +28,9 @@ __all__ = [
     "database",
     "dataset",
     "datasets",
+    "graph_server",
+    "graph_services",
+    "handmade",
     "home",
     "instance",
     "new_home",
@@ -96,6 +100,10 @@ def pytest_sessionstart() -> None:
     that, and Dagster would wait half a minute for each copier of its output to end."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def pytest_report_header() -> str:
+    return describe_server()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -44,10 +44,10 @@ def check_reading(query: str) -> None:
 
 def _plain(value: Any) -> Any:
     """Returns the value as JSON has it: times as ISO 8601, everything unknown as text."""
+    if hasattr(value, "iso_format"):  # a duration is a tuple too
+        return value.iso_format()
     if isinstance(value, Mapping):
         return {str(name): _plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    return value.iso_format() if hasattr(value, "iso_format") else str(value)
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

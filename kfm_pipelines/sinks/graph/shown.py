@@ -7,6 +7,8 @@ from kfm_pipelines.sinks.graph import statements
 from kfm_pipelines.sinks.graph.client import Row, Run
 from kfm_pipelines.sinks.graph.model import OWN_LABELS, GraphFacts, Kind, Label, Node, Relation
 
+_KINDS, _LABELS = frozenset(map(str, Kind)), frozenset(map(str, Label))
+
 
 @dataclass(frozen=True, slots=True)
 class Delta:
@@ -88,7 +90,7 @@ def _derivation(row: Row) -> Relation:
 
 def _relation(source: Label, row: Row) -> Relation | None:
     """Returns None for what somebody else has added to the graph, which stays as it is."""
-    if row["kind"] not in Kind or row["label"] not in Label:
+    if row["kind"] not in _KINDS or row["label"] not in _LABELS:
         return None
     return Relation(Kind(row["kind"]), Node(source, row["source"]), Node(Label(row["label"]), row["target"]))
 
