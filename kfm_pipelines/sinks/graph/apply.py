@@ -5,18 +5,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from kfm_pipelines.sinks.graph import statements
 from kfm_pipelines.sinks.graph.client import Row, Run
 from kfm_pipelines.sinks.graph.model import OWN_LABELS, GraphFacts, Kind, Label, Node, Relation
-from kfm_pipelines.sinks.graph.shown import Delta, by_label, compare, read_derivations, read_shown
+from kfm_pipelines.sinks.graph.compare import Delta, by_label, compare, read_derivations, read_present
 
 
 def show(run: Run, keys: Sequence[str], wanted: GraphFacts) -> None:
     """Makes the graph show `wanted` of these keys and nothing else of them, whatever it showed before."""
-    shown = read_shown(run, keys, wanted)
-    if delta := compare(wanted, shown):
+    present = read_present(run, keys, wanted)
+    if delta := compare(wanted, present):
         _change(run, delta)
     _change(run, read_derivations(run, keys))
-    _drop_announcements(run, wanted, shown)
-    left = {one.target for one in shown.relations if one not in wanted.relations}
-    _drop_orphans(run, left | {one for one in shown.nodes if one not in wanted.nodes})
+    _drop_announcements(run, wanted, present)
+    left = {one.target for one in present.relations if one not in wanted.relations}
+    _drop_orphans(run, left | {one for one in present.nodes if one not in wanted.nodes})
 
 
 def _change(run: Run, delta: Delta) -> None:
@@ -34,13 +34,13 @@ def _change(run: Run, delta: Delta) -> None:
         run(statements.merge_relations(*shape), rows=rows)
 
 
-def _drop_announcements(run: Run, wanted: GraphFacts, shown: GraphFacts) -> None:
+def _drop_announcements(run: Run, wanted: GraphFacts, present: GraphFacts) -> None:
     """Drops what messages announced if no activity has used them about that any more."""
     suspects: list[tuple[Relation, dict[str, object]]] = [
         (Relation(Kind.ANNOUNCED, one.target, Node(label, name)), {})
-        for one in shown.relations
+        for one in present.relations
         if one.kind is Kind.USED and one.target.label is Label.MESSAGE
-        for name in sorted(_about(shown, one) - _about(wanted, one))
+        for name in sorted(_about(present, one) - _about(wanted, one))
         for label in (Label.SOURCE_OBJECT, Label.DISTRIBUTION)
     ]
     for (kind, source, target), rows in _by_shape(suspects).items():

@@ -14,7 +14,7 @@ from kfm_pipelines.sinks.graph.client import Graph, GraphRefused, open_graph
 from kfm_pipelines.sinks.graph.documents import read_documents
 from kfm_pipelines.sinks.graph.facts import key_facts
 from kfm_pipelines.sinks.graph.model import GraphFacts
-from kfm_pipelines.sinks.graph.shown import compare, read_derivations, read_shown
+from kfm_pipelines.sinks.graph.compare import compare, read_derivations, read_present
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.stores import Layout
 
@@ -112,7 +112,7 @@ def _write_facts(graph: Graph, facts: Mapping[str, GraphFacts]) -> dict[str, str
 def _different(graph: Graph, facts: Mapping[str, GraphFacts]) -> dict[str, str]:
     found = {}
     for key, wanted in facts.items():
-        delta = graph.read(lambda run, key=key, wanted=wanted: compare(wanted, read_shown(run, [key], wanted)))  # type: ignore[misc]
+        delta = graph.read(lambda run, key=key, wanted=wanted: compare(wanted, read_present(run, [key], wanted)))  # type: ignore[misc]
         derived = graph.read(lambda run, key=key: read_derivations(run, [key]))  # type: ignore[misc]
         if delta or derived:
             found[key] = str(delta or derived)

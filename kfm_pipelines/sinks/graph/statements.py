@@ -98,7 +98,7 @@ DERIVATIONS_WANTED = (
     "UNWIND $keys AS key MATCH (u:Revision {key: key})-[:IS_VERSION_OF]->(:Key)<-[w:WAS_DERIVED_FROM]-(d:Revision)"
     f" WHERE u.content_sha256 = w.content_sha256 {_DERIVED}",
 )
-DERIVATIONS_SHOWN = (
+DERIVATIONS_PRESENT = (
     f"UNWIND $keys AS key MATCH (d:Revision {{key: key}})-[:WAS_DERIVED_FROM]->(u:Revision) {_DERIVED}",
     f"UNWIND $keys AS key MATCH (u:Revision {{key: key}})<-[:WAS_DERIVED_FROM]-(d:Revision) {_DERIVED}",
 )

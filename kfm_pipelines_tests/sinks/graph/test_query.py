@@ -1,5 +1,7 @@
 """Queries of people can only read, whatever the server would allow."""
 
+from contextlib import suppress
+
 import pytest
 
 from kfm_pipelines.errors import QueryRefused
@@ -48,10 +50,8 @@ def test_everything_else_is_refused(text: str) -> None:
 
 def test_what_gets_through_is_rolled_back(graph_services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query, "check_reading", lambda _: None)
-    try:
+    with suppress(QueryRefused):  # of a server that enforces read transactions
         query_graph(graph_services, "CREATE (n:Place {id: 'x'}) RETURN n.id AS id")
-    except QueryRefused:
-        pass  # a server that enforces read transactions
     assert contents(graph_services) == {}
 
 

@@ -97,11 +97,11 @@ def test_an_upstream_key_stays_as_long_as_something_was_derived_from_it(
 
 def test_a_message_announces_what_somebody_used_it_for(graph_services: Services, handmade: HandmadeCatalog) -> None:
     """Two keys that read the same message differently do not keep what only the other said."""
-    told = {"message": "one for both"}
-    handmade.publish(STREAMFLOW, A, [source("a.parquet", "v1", **told), source("a.parquet", "v2")], content="a")
+    same = {"message": "one for both"}
+    handmade.publish(STREAMFLOW, A, [source("a.parquet", "v1", **same), source("a.parquet", "v2")], content="a")
     write(graph_services, A)
     alone = contents(graph_services)
-    handmade.publish(STREAMFLOW, B, [source("a.parquet", "v2", **told)], content="b", hour=0)
+    handmade.publish(STREAMFLOW, B, [source("a.parquet", "v2", **same)], content="b", hour=0)
     write(graph_services, B)
     handmade.withdraw(STREAMFLOW, B, 1)
     write(graph_services, B)
@@ -254,7 +254,7 @@ def test_even_without_the_lock_writers_collide_without_harm(
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "named"),
     [
         ("MATCH (r:Revision)-[s:UNDER_POLICY]->() DELETE s", "UNDER_POLICY"),
         ("MATCH (r:Revision) SET r.title = 'another'", "Revision"),
@@ -265,13 +265,13 @@ def test_even_without_the_lock_writers_collide_without_harm(
     ],
 )
 def test_differences_are_found_and_repaired(
-    graph_services: Services, handmade: HandmadeCatalog, damage: str, said: str
+    graph_services: Services, handmade: HandmadeCatalog, damage: str, named: str
 ) -> None:
     handmade.publish(STREAMFLOW, A, content="a")
     write(graph_services, A)
     before = contents(graph_services)
     with open_graph(graph_services.settings) as graph:
         graph.write(lambda run: run(damage))
-    assert said in sink.differences(graph_services, STREAMFLOW, [A])[A]
+    assert named in sink.differences(graph_services, STREAMFLOW, [A])[A]
     write(graph_services, A)
     assert contents(graph_services) == before

@@ -1,4 +1,4 @@
-"""What the graph shows of some keys, and how that differs from what it should show."""
+"""What the graph has of some keys, and how that differs from what it should have."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,42 +33,42 @@ class Delta:
         return f"{sorted(parts)[0]}{more}" if parts else "as published"
 
 
-def read_shown(run: Run, keys: Sequence[str], wanted: GraphFacts) -> GraphFacts:
+def read_present(run: Run, keys: Sequence[str], wanted: GraphFacts) -> GraphFacts:
     """Returns everything that these keys contribute to the graph, and the wanted nodes that it has."""
-    shown = GraphFacts()
+    present = GraphFacts()
     for label in (Label.KEY, *OWN_LABELS):
         for row in run(statements.own_nodes(label), keys=list(keys)):
-            shown.nodes[Node(label, row["id"])] = dict(row["properties"])
+            present.nodes[Node(label, row["id"])] = dict(row["properties"])
         for row in run(statements.own_relations(label), keys=list(keys)):
             relation = _relation(label, row)
             if relation is not None and not _is_derivation(relation):
-                shown.relations[relation] = dict(row["properties"])
-    for label, ids in by_label(one for one in wanted.nodes if one not in shown.nodes).items():
+                present.relations[relation] = dict(row["properties"])
+    for label, ids in by_label(one for one in wanted.nodes if one not in present.nodes).items():
         for row in run(statements.shared_nodes(label), ids=ids):
-            shown.nodes[Node(label, row["id"])] = dict(row["properties"])
+            present.nodes[Node(label, row["id"])] = dict(row["properties"])
     messages = [one.id for one in wanted.nodes if one.label is Label.MESSAGE]
     for row in run(statements.ANNOUNCEMENTS, ids=messages) if messages else []:
         relation = _relation(Label.MESSAGE, row)
         if relation is not None and relation in wanted.relations:  # others may be of other keys
-            shown.relations[relation] = {}
-    return shown
+            present.relations[relation] = {}
+    return present
 
 
-def compare(wanted: GraphFacts, shown: GraphFacts) -> Delta:
+def compare(wanted: GraphFacts, present: GraphFacts) -> Delta:
     """Returns the difference. What another key may still need is not dropped here."""
     return Delta(
-        {node: dict(stated) for node, stated in wanted.nodes.items() if shown.nodes.get(node) != stated},
-        {one: dict(stated) for one, stated in wanted.relations.items() if shown.relations.get(one) != stated},
-        frozenset(one for one in shown.nodes if one.label in OWN_LABELS and one not in wanted.nodes),
-        frozenset(one for one in shown.relations if one not in wanted.relations),
+        {node: dict(stated) for node, stated in wanted.nodes.items() if present.nodes.get(node) != stated},
+        {one: dict(stated) for one, stated in wanted.relations.items() if present.relations.get(one) != stated},
+        frozenset(one for one in present.nodes if one.label in OWN_LABELS and one not in wanted.nodes),
+        frozenset(one for one in present.relations if one not in wanted.relations),
     )
 
 
 def read_derivations(run: Run, keys: Sequence[str]) -> Delta:
     """Returns which derivations from revisions are missing, and which nothing supports any more."""
     wanted = {_derivation(row) for one in statements.DERIVATIONS_WANTED for row in run(one, keys=list(keys))}
-    shown = {_derivation(row) for one in statements.DERIVATIONS_SHOWN for row in run(one, keys=list(keys))}
-    return Delta({}, {one: {} for one in wanted - shown}, frozenset(), frozenset(shown - wanted))
+    present = {_derivation(row) for one in statements.DERIVATIONS_PRESENT for row in run(one, keys=list(keys))}
+    return Delta({}, {one: {} for one in wanted - present}, frozenset(), frozenset(present - wanted))
 
 
 def _is_derivation(relation: Relation) -> bool:
