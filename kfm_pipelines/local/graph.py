@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kfm_pipelines.errors import KfmError
-from kfm_pipelines.local.graph_server import PASSWORD_FILE, USER
+from kfm_pipelines.local.graph_server import PASSWORD_FILE, READY_FILE, USER
 from kfm_pipelines.local.private_files import write_private
 from kfm_pipelines.local.process import (
     LOOPBACK,
@@ -45,7 +45,9 @@ def start_graph(home: Path) -> Server | None:
         folder.mkdir(mode=0o700, exist_ok=True)
         _ensure_password(folder)
         process, port = start_on_free_port(
-            lambda port: GuardedProcess(home, "graph", _server_command(folder, port)), accepts, _START_SECONDS
+            lambda port: GuardedProcess(home, "graph", _server_command(folder, port)),
+            lambda port: _is_ready(folder, port),
+            _START_SECONDS,
         )
     except (KfmError, OSError) as error:
         log.warning("there is no knowledge graph: %s", error)
@@ -71,6 +73,13 @@ def _ensure_password(folder: Path) -> None:
         for users in (folder / "config").glob("server-users.*"):
             users.unlink()
         write_private(file, secrets.token_urlsafe(24))
+
+
+def _is_ready(folder: Path, port: int) -> bool:
+    try:
+        return (folder / READY_FILE).read_text() == str(port) and accepts(port)
+    except FileNotFoundError:
+        return False
 
 
 def _server_command(folder: Path, port: int) -> Command:

@@ -2,7 +2,7 @@
 
     python -m kfm_pipelines.local.graph_server FOLDER BOLT_PORT HTTP_PORT
 
-The folder holds the data, the logs and the file `password`.
+The folder holds the data, the logs and the file `password`. The file `ready` names the port once the database is there.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kfm_pipelines.local.process import LOOPBACK
 
-DATABASE, USER, PASSWORD_FILE = "kfm", "root", "password"
+DATABASE, USER, PASSWORD_FILE, READY_FILE = "kfm", "root", "password", "ready"
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _JVM = ["-XX:-UsePerfData", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
@@ -41,7 +41,8 @@ def main(arguments: Sequence[str]) -> None:
         jvm_kwargs={"heap_size": "256m", "jvm_args": _JVM},
     )
     server.start()
-    server.create_database(DATABASE)
+    server.create_database(DATABASE)  # after the port is open
+    (folder / READY_FILE).write_text(str(bolt_port))
     signal.sigwait(_STOP_SIGNALS)
     server.stop()
     os._exit(0)  # its files are closed; some of its threads would keep the process for another ten seconds

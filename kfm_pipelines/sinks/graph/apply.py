@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kfm_pipelines.sinks.graph import statements
 from kfm_pipelines.sinks.graph.client import Row, Run
-from kfm_pipelines.sinks.graph.model import OWN_LABELS, GraphFacts, Kind, Label, Node, Relation
 from kfm_pipelines.sinks.graph.compare import Delta, by_label, compare, read_derivations, read_present
+from kfm_pipelines.sinks.graph.model import OWN_LABELS, GraphFacts, Kind, Label, Node, Relation
 
 
 def show(run: Run, keys: Sequence[str], wanted: GraphFacts) -> None:

@@ -11,10 +11,10 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.sinks.graph import statements
 from kfm_pipelines.sinks.graph.apply import show
 from kfm_pipelines.sinks.graph.client import Graph, GraphRefused, open_graph
+from kfm_pipelines.sinks.graph.compare import compare, read_derivations, read_present
 from kfm_pipelines.sinks.graph.documents import read_documents
 from kfm_pipelines.sinks.graph.facts import key_facts
 from kfm_pipelines.sinks.graph.model import GraphFacts
-from kfm_pipelines.sinks.graph.compare import compare, read_derivations, read_present
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.stores import Layout
 

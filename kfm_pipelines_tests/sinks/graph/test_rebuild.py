@@ -4,6 +4,7 @@ from kfm_pipelines.services import Services
 from kfm_pipelines.sinks.graph import sink
 from kfm_pipelines.sinks.graph.client import open_graph
 from kfm_pipelines.sinks.graph.rebuild import count_nodes, rebuild
+from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.catalog.release import STREAMFLOW
 from kfm_pipelines_tests.fixtures.graph.handmade_catalog import HandmadeCatalog, upstream
 from kfm_pipelines_tests.fixtures.graph.server import contents, empty
@@ -63,7 +64,7 @@ def test_unreadable_keys_are_reported_and_the_rest_is_written(
     graph_services: Services, handmade: HandmadeCatalog
 ) -> None:
     publish_some(handmade)
-    layout = sink.Layout(STREAMFLOW.pipeline)
+    layout = Layout(STREAMFLOW.pipeline)
     graph_services.store.write(layout.history(B), b"not JSON")
     assert list(rebuild(graph_services).problems) == [B]
     assert {name[-1] for name in contents(graph_services) if name[1] == "Revision"} == {f"{A}@1", f"{A}@2"}

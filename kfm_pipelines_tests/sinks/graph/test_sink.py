@@ -12,6 +12,7 @@ from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.services import Services
 from kfm_pipelines.sinks.graph import apply, client, sink
 from kfm_pipelines.sinks.graph.client import open_graph
+from kfm_pipelines.stores import Layout
 from kfm_pipelines_tests.fixtures.catalog.release import OPEN, STREAMFLOW
 from kfm_pipelines_tests.fixtures.events.notices import declared
 from kfm_pipelines_tests.fixtures.graph.handmade_catalog import HandmadeCatalog, source, upstream
@@ -97,11 +98,11 @@ def test_an_upstream_key_stays_as_long_as_something_was_derived_from_it(
 
 def test_a_message_announces_what_somebody_used_it_for(graph_services: Services, handmade: HandmadeCatalog) -> None:
     """Two keys that read the same message differently do not keep what only the other said."""
-    same = {"message": "one for both"}
-    handmade.publish(STREAMFLOW, A, [source("a.parquet", "v1", **same), source("a.parquet", "v2")], content="a")
+    same = "one for both"
+    handmade.publish(STREAMFLOW, A, [source("a.parquet", "v1", message=same), source("a.parquet", "v2")], content="a")
     write(graph_services, A)
     alone = contents(graph_services)
-    handmade.publish(STREAMFLOW, B, [source("a.parquet", "v2", **same)], content="b", hour=0)
+    handmade.publish(STREAMFLOW, B, [source("a.parquet", "v2", message=same)], content="b", hour=0)
     write(graph_services, B)
     handmade.withdraw(STREAMFLOW, B, 1)
     write(graph_services, B)
@@ -178,7 +179,7 @@ def test_a_graph_that_is_away_changes_nothing_and_is_retried(
 
 def test_unreadable_documents_are_the_problem_of_one_key(graph_services: Services, handmade: HandmadeCatalog) -> None:
     publish_some(handmade)
-    layout = sink.Layout(STREAMFLOW.pipeline)
+    layout = Layout(STREAMFLOW.pipeline)
     for path, data in (
         (layout.item(B), b"[]"),
         (layout.history(B), b'{"links": 7}'),
