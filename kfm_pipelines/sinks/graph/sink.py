@@ -48,7 +48,7 @@ def write_keys(graph: Graph, services: Services, dataset: Dataset, keys: Sequenc
     for chunk in _chunks(keys):
         contribution = contributions(services, dataset, chunk)
         problems.update(contribution.problems)
-        problems.update(_write_facts(graph, contribution.facts))
+        problems.update(write_facts(graph, contribution.facts))
     return problems
 
 
@@ -96,7 +96,7 @@ def only_writer(database: Database) -> Iterator[None]:
         yield
 
 
-def _write_facts(graph: Graph, facts: Mapping[str, GraphFacts]) -> dict[str, str]:
+def write_facts(graph: Graph, facts: Mapping[str, GraphFacts]) -> dict[str, str]:
     """Writes all keys in one transaction; if the graph refuses one of them, each in its own."""
     if not facts:
         return {}
@@ -105,7 +105,7 @@ def _write_facts(graph: Graph, facts: Mapping[str, GraphFacts]) -> dict[str, str
     except GraphRefused as refusal:
         if len(facts) == 1:
             return dict.fromkeys(facts, str(refusal))
-        return {key: text for key, one in facts.items() for text in _write_facts(graph, {key: one}).values()}
+        return {key: text for key, one in facts.items() for text in write_facts(graph, {key: one}).values()}
     return {}
 
 
