@@ -7,6 +7,8 @@ from kfm_pipelines.sinks.graph.client import Row, Run
 from kfm_pipelines.sinks.graph.compare import Delta, by_label, compare, read_derivations, read_present
 from kfm_pipelines.sinks.graph.model import OWN_LABELS, GraphFacts, Kind, Label, Node, Relation
 
+ROWS = 5_000  # in one statement
+
 
 def show(run: Run, keys: Sequence[str], wanted: GraphFacts) -> None:
     """Makes the graph show `wanted` of these keys and nothing else of them, whatever it showed before."""
@@ -21,17 +23,24 @@ def show(run: Run, keys: Sequence[str], wanted: GraphFacts) -> None:
 
 def _change(run: Run, delta: Delta) -> None:
     for label, ids in by_label(delta.drop_nodes).items():
-        run(statements.delete_nodes(label), ids=ids)
+        _run_in_parts(run, statements.delete_nodes(label), ids=ids)
     rest = [one for one in delta.drop_relations if one.source not in delta.drop_nodes]
     for shape, rows in _by_shape((one, {}) for one in rest).items():
-        run(statements.delete_relations(*shape), rows=rows)
+        _run_in_parts(run, statements.delete_relations(*shape), rows=rows)
     nodes: dict[Label, list[Row]] = {}
     for node, properties in delta.set_nodes.items():
         nodes.setdefault(node.label, []).append({"id": node.id, "properties": properties})
     for label, rows in nodes.items():
-        run(statements.merge_nodes(label), rows=rows)
+        _run_in_parts(run, statements.merge_nodes(label), rows=rows)
     for shape, rows in _by_shape(delta.set_relations.items()).items():
-        run(statements.merge_relations(*shape), rows=rows)
+        _run_in_parts(run, statements.merge_relations(*shape), rows=rows)
+
+
+def _run_in_parts(run: Run, statement: str, **values: Sequence[object]) -> None:
+    """Runs the statement over parts that fit into a message: ArcadeDB takes 16 MB."""
+    [(name, rows)] = values.items()
+    for start in range(0, len(rows), ROWS):
+        run(statement, **{name: rows[start : start + ROWS]})
 
 
 def _drop_announcements(run: Run, wanted: GraphFacts, present: GraphFacts) -> None:

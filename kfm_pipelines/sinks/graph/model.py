@@ -105,6 +105,10 @@ class GraphFacts:
         self.nodes.setdefault(node, {"id": name, **ALIGNMENTS[label]}).update(_present(properties))
         return node
 
+    @property
+    def size(self) -> int:
+        return len(self.nodes) + len(self.relations)
+
     def relate(self, source: Node, kind: Kind, target: Node, properties: Mapping[str, Any] | None = None) -> None:
         self.relations.setdefault(Relation(kind, source, target), {}).update(_present(properties))
 

@@ -18,7 +18,8 @@ from kfm_pipelines.sinks.graph.model import GraphFacts
 from kfm_pipelines.state.database import Database
 from kfm_pipelines.stores import Layout
 
-CHUNK = 200  # keys in one transaction
+CHUNK = 200  # keys whose documents are read together
+TRANSACTION_SIZE = 20_000  # nodes and relations
 LOCK_SECONDS = 10
 _LOCK = "kfm graph"
 _TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0)) AS taken"
@@ -48,7 +49,8 @@ def write_keys(graph: Graph, services: Services, dataset: Dataset, keys: Sequenc
     for chunk in _chunks(keys):
         contribution = contributions(services, dataset, chunk)
         problems.update(contribution.problems)
-        problems.update(write_facts(graph, contribution.facts))
+        for some in _in_transactions(contribution.facts):
+            problems.update(write_facts(graph, some))
     return problems
 
 
@@ -94,6 +96,20 @@ def only_writer(database: Database) -> Iterator[None]:
                 raise ServiceUnavailable(f"another process has been writing the graph for {LOCK_SECONDS} s")
             time.sleep(0.05)
         yield
+
+
+def _in_transactions(facts: Mapping[str, GraphFacts]) -> Iterator[dict[str, GraphFacts]]:
+    """Yields keys whose facts are not too many together: the server holds a transaction in memory."""
+    some: dict[str, GraphFacts] = {}
+    size = 0
+    for key, one in facts.items():
+        if some and size + one.size > TRANSACTION_SIZE:
+            yield some
+            some, size = {}, 0
+        some[key] = one
+        size += one.size
+    if some:
+        yield some
 
 
 def write_facts(graph: Graph, facts: Mapping[str, GraphFacts]) -> dict[str, str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kfm_pipelines.local.stack import Stack
+from kfm_pipelines.sinks.graph import sink
 from kfm_pipelines.sinks.graph.client import open_graph
 from kfm_pipelines.state.outbox import Sink, postpone, request
 from kfm_pipelines_tests.fixtures.graph.server import GraphServer, empty
@@ -61,6 +62,7 @@ def test_rebuild_then_query(graph_site: Site) -> None:
     assert "schema" in row["gates"]
     assert kfm(graph_site, "graph", "query", "-", text=text).out.endswith("1 row\n")
     assert kfm(graph_site, "graph", "status", "--json").json["nodes"]["Revision"] == 1
+    assert sink.differences(graph_site.services, graph_site.dataset, [graph_site.key(0)]) == {}
 
 
 def test_queries_that_write_are_refused(graph_site: Site, tmp_path: Path) -> None:

@@ -254,6 +254,28 @@ def test_even_without_the_lock_writers_collide_without_harm(
     test_two_writers_at_once_leave_what_one_would(graph_services, handmade)
 
 
+def test_what_is_large_goes_in_parts(
+    graph_services: Services, handmade: HandmadeCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_some(handmade)
+    write(graph_services, A, B)
+    whole = contents(graph_services)
+    transactions: list[int] = []
+
+    def counting(run: Any, keys: Any, wanted: Any) -> None:
+        transactions.append(len(keys))
+        apply.show(run, keys, wanted)
+
+    monkeypatch.setattr(sink, "TRANSACTION_SIZE", 10)
+    monkeypatch.setattr(apply, "ROWS", 2)
+    monkeypatch.setattr(sink, "show", counting)
+    with open_graph(graph_services.settings) as graph:
+        empty(graph)
+    write(graph_services, A, B)
+    assert contents(graph_services) == whole
+    assert transactions == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
