@@ -60,6 +60,14 @@ def test_revisions_follow_each_other_and_the_last_is_current(catalog: HandmadeCa
     assert targets(facts, f"{A}@2", Kind.DECIDED_BY) == {"kfm:authority:kfm-data-stewards": {}}
 
 
+def test_a_release_that_came_back_is_current_again(catalog: HandmadeCatalog) -> None:
+    for content in ("first", "second", "first"):
+        catalog.publish(STREAMFLOW, A, [source(content)], content=content)
+    facts = facts_of(catalog, STREAMFLOW, A)
+    assert targets(facts, f"kfm://usgs-streamflow/{A}", Kind.CURRENT) == {f"{A}@3": {}}
+    assert targets(facts, f"{A}@3", Kind.WAS_GENERATED_BY) == targets(facts, f"{A}@1", Kind.WAS_GENERATED_BY)
+
+
 def test_the_release_is_traced_through_its_activities_to_its_objects(catalog: HandmadeCatalog) -> None:
     publish_some(catalog)
     facts = facts_of(catalog, STREAMFLOW, A)
@@ -123,7 +131,8 @@ def test_nations_and_members_are_places(catalog: HandmadeCatalog) -> None:
 def test_shared_nodes_state_nothing_but_their_name(catalog: HandmadeCatalog) -> None:
     """Otherwise the graph would depend on who wrote last."""
     publish_some(catalog)
-    catalog.publish(HERITAGE, SITES, [source("shared.parquet")], care=MASKED)
+    masked = dataclasses.replace(source("shared.parquet"), etag="9" * 32, digest={"hmacSha256": "7" * 64}, size=None)
+    catalog.publish(HERITAGE, SITES, [masked], care=MASKED)
     catalog.publish(ATLAS, MAP, [upstream(STREAMFLOW, A, "a2")], content="map")
     found: dict[Node, dict[str, Any]] = {}
     for dataset, key in ((STREAMFLOW, A), (STREAMFLOW, B), (HERITAGE, SITES), (ATLAS, MAP)):
