@@ -16,6 +16,7 @@ from bench.daemon.keys_per_minute import keys_per_minute_batched
 from bench.daemon.recovery import recovery_after_a_kill
 from bench.drain_rate import drain_against_bare_loop
 from bench.gates import gates_share, gates_share_of_masked, gates_share_with_suite
+from bench.sinks.graph import graph_upserts
 from bench.growth import one_worker_over_many_keys
 from bench.latency import s3_with_latency
 from bench.masking import masking_against_bare_cells, masking_memory
@@ -53,6 +54,7 @@ BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     demo_from_first_event_to_last_key,
     s3_with_latency,
     one_worker_over_many_keys,
+    graph_upserts,
 )
 RESULTS = Path(__file__).parent / "results.json"
 

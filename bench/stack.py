@@ -26,11 +26,13 @@ WORK = [sys.executable, "-c", "from kfm_pipelines.cli import main; main()", "wor
 
 @contextmanager
 def own_stack(folder: Path, tables: bool = False, /, **variables: str) -> Iterator[Services]:
-    for variable in ("KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "KFM_STORE_URL", "DAGSTER_HOME"):
+    for variable in (
+        "KFM_POSTGRES_URL", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "KFM_STORE_URL", "DAGSTER_HOME", "KFM_GRAPH_URL",
+    ):  # fmt: skip
         os.environ.pop(variable, None)
-    os.environ.update(
-        {"KFM_HOME": str(folder / "home"), "KFM_RESOURCES": str(_resources(folder, tables=tables)), **variables}
-    )
+    resources = str(_resources(folder, tables=tables))
+    own = {"KFM_HOME": str(folder / "home"), "KFM_RESOURCES": resources, "KFM_GRAPH": "off"}
+    os.environ.update({**own, **variables})
     for client in (s3_client, sns_client, sqs_client):
         client.cache_clear()  # the stack has new ports each time it starts
     with open_services() as services:

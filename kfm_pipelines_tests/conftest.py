@@ -13,6 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from kfm_pipelines.aws.clients import s3_client, secrets_client, sns_client, sqs_client
 from kfm_pipelines.local.stack import Stack, open_stack
 from kfm_pipelines_tests.fixtures.aws.settings import dataset, datasets, settings
+from kfm_pipelines_tests.fixtures.graph.server import describe_server, graph_server, graph_services, handmade
 from kfm_pipelines_tests.fixtures.sites.dagster import instance, small
 from kfm_pipelines_tests.fixtures.sites.database import database
 from kfm_pipelines_tests.fixtures.sites.home_fixtures import home, new_home
@@ -27,6 +28,9 @@ __all__ = [
     "database",
     "dataset",
     "datasets",
+    "graph_server",
+    "graph_services",
+    "handmade",
     "home",
     "instance",
     "new_home",
@@ -48,12 +52,13 @@ def stack() -> Iterator[Stack]:
     """Starts a real Postgres and AWS emulator, whatever the shell points to."""
     with (
         temporary_home() as home,
-        open_stack(home, environ={}) as opened,
+        open_stack(home, environ={"KFM_GRAPH": "off"}) as opened,
         pytest.MonkeyPatch.context() as patch,
     ):
         for name, value in opened.environment.items():
             patch.setenv(name, value)
         patch.delenv("AWS_PROFILE", raising=False)
+        patch.setenv("KFM_GRAPH", "off")  # tests of the graph have a server of their own
         for client in (s3_client, secrets_client, sns_client, sqs_client):
             client.cache_clear()
         _turn_off_durability(opened.environment["KFM_POSTGRES_URL"])
@@ -95,6 +100,10 @@ def pytest_sessionstart() -> None:
     that, and Dagster would wait half a minute for each copier of its output to end."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def pytest_report_header() -> str:
+    return describe_server()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -31,6 +31,7 @@ from kfm_pipelines.operations.status.cli import status
 from kfm_pipelines.operations.status.telemetry_cli import metrics, trace
 from kfm_pipelines.operations.verify.cli import verify
 from kfm_pipelines.producer.cli import emit
+from kfm_pipelines.sinks.graph.cli import graph
 from kfm_pipelines.sinks.table.cli import tables
 from kfm_pipelines.watermarks.cli import late, watermark
 
@@ -75,7 +76,7 @@ def kfm(context: click.Context) -> None:
 
 for command in (
     demo, up, doctor, emit, drain, work, status, metrics, watermark, late, dlq, replay, review, kill, unkill, qa,
-    catalog, gc, partitions, lineage, datasets, verify, energy, trace, tables,
+    catalog, gc, partitions, lineage, datasets, verify, energy, trace, tables, graph,
 ):  # fmt: skip
     kfm.add_command(command)
 

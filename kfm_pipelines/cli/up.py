@@ -28,6 +28,9 @@ def up(port: int | None, as_json: bool) -> None:
         home = str(services.settings.home)
         places = {"ui": server.url, "metrics": metrics, "store": services.store.url, "home": home}
         lines = f"Dagster UI   {server.url}\nMetrics      {metrics}\nStore        {services.store.url}\n"
+        if services.settings.graph_url:
+            places["graph"] = services.settings.graph_url
+            lines += f"Graph        {services.settings.graph_url}\n"
         hint = "In another terminal: kfm emit, kfm status. Ctrl-C stops everything."
         respond(places, lambda: console.print(lines + hint), as_json=as_json)
         while not stop.wait(1.0):

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kfm_pipelines.errors import ServiceUnavailable, SettingsInvalid
+from kfm_pipelines.local import graph
 from kfm_pipelines.local.aws import start_aws
 from kfm_pipelines.local.postgres import start_postgres
 from kfm_pipelines.local.private_files import write_private
@@ -55,25 +56,33 @@ def open_stack(home: Path, environ: Mapping[str, str] | None = None) -> Iterator
     env = os.environ if environ is None else environ
     missing = missing_services(env)
     given = {service.value: env[service] for service in Service if env.get(service)} | {"KFM_HOME": str(home)}
+    with_graph = graph.is_wanted(env)
     if not missing:
         yield Stack(given, owned=False)
         return
     _require_installed(missing)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _claim_or_join(home, missing) as (endpoints, owned):
-        yield Stack(given | _environment(endpoints), owned)
+    with _claim_or_join(home, missing, with_graph=with_graph) as (endpoints, owned):
+        yield Stack(given | _environment(endpoints) | (_graph_environment(home) if with_graph else {}), owned)
 
 
 def running_services(home: Path, environ: Mapping[str, str] | None = None) -> Mapping[str, str]:
     """Returns variables for those services of this home's running stack that have no other address; starts nothing."""
-    missing = missing_services(os.environ if environ is None else environ)
+    env = os.environ if environ is None else environ
+    missing = missing_services(env)
     running = {service: url for service, url in _read_endpoints(home).items() if accepts(urlsplit(url).port or 0)}
-    return _environment({service: url for service, url in running.items() if service in missing})
+    joined = _environment({service: url for service, url in running.items() if service in missing})
+    return joined | (_graph_environment(home) if graph.is_wanted(env) else {})
 
 
 def _environment(endpoints: Mapping[Service, str]) -> dict[str, str]:
     aws = {"AWS_ACCESS_KEY_ID": "embedded", "AWS_SECRET_ACCESS_KEY": "embedded", "AWS_DEFAULT_REGION": "us-east-1"}
     return {service.value: url for service, url in endpoints.items()} | (aws if Service.AWS in endpoints else {})
+
+
+def _graph_environment(home: Path) -> dict[str, str]:
+    url = _read_stack_file(home).get(graph.URL)
+    return graph.graph_environment(home, url) if url else {}
 
 
 def _require_installed(services: frozenset[Service]) -> None:
@@ -86,13 +95,15 @@ def _require_installed(services: frozenset[Service]) -> None:
 
 
 @contextlib.contextmanager
-def _claim_or_join(home: Path, missing: frozenset[Service]) -> Iterator[tuple[Mapping[Service, str], bool]]:
+def _claim_or_join(
+    home: Path, missing: frozenset[Service], *, with_graph: bool
+) -> Iterator[tuple[Mapping[Service, str], bool]]:
     """Yields the endpoints of the missing services, and whether this process owns them."""
     lock = os.open(home / "stack.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         running = _wait_for_lock_or_endpoints(home, lock)
         if running is None:
-            with _run_services(home, missing) as started:
+            with _run_services(home, missing, with_graph=with_graph) as started:
                 yield started, True
         else:
             absent = sorted(missing - running.keys())
@@ -122,26 +133,38 @@ def _wait_for_lock_or_endpoints(home: Path, lock: int) -> Mapping[Service, str] 
 
 
 @contextlib.contextmanager
-def _run_services(home: Path, services: frozenset[Service]) -> Iterator[Mapping[Service, str]]:
+def _run_services(home: Path, services: frozenset[Service], *, with_graph: bool) -> Iterator[Mapping[Service, str]]:
     """Starts the services in parallel; stops them in parallel at the end."""
     file = home / "stack.json"
     file.unlink(missing_ok=True)
-    with ThreadPoolExecutor(max_workers=len(services)) as pool:
+    with ThreadPoolExecutor(max_workers=len(services) + 1) as pool:
         starting = {service: pool.submit(_STARTERS[service], home) for service in services}
+        starting_graph = pool.submit(graph.start_graph, home) if with_graph else None
         try:
             started = {service: future.result() for service, future in starting.items()}
             endpoints = {service: part.url for service, part in started.items()}
-            write_private(file, json.dumps({service.value: url for service, url in endpoints.items()}))
+            addresses = {service.value: url for service, url in endpoints.items()}
+            if starting_graph is not None and (server := starting_graph.result()) is not None:
+                addresses[graph.URL] = server.url
+            write_private(file, json.dumps(addresses))
             yield endpoints
         finally:
             file.unlink(missing_ok=True)
             for future in starting.values():
                 if future.exception() is None:
                     pool.submit(future.result().process.stop)
+            if starting_graph is not None and (server := starting_graph.result()) is not None:
+                pool.submit(server.process.stop)
 
 
 def _read_endpoints(home: Path) -> Mapping[Service, str]:
+    known = {service.value: service for service in Service}
+    return {known[name]: url for name, url in _read_stack_file(home).items() if name in known}
+
+
+def _read_stack_file(home: Path) -> dict[str, str]:
+    """Returns the address of each part of the running stack, by its variable."""
     try:
-        return {Service(name): url for name, url in json.loads((home / "stack.json").read_text()).items()}
+        return dict(json.loads((home / "stack.json").read_text()))
     except FileNotFoundError:
         return {}

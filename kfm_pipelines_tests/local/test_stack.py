@@ -15,11 +15,12 @@ from kfm_pipelines.local.stack import Service, Stack, missing_services, open_sta
 from kfm_pipelines_tests.fixtures.sites.processes import descendants, eventually, mentioning, next_line, running, script
 
 BOTH = frozenset(Service)
+WITHOUT_GRAPH = {"KFM_GRAPH": "off"}
 
 OPENER = """
 import sys, pathlib
 from kfm_pipelines.local.stack import open_stack, running_services
-with open_stack(pathlib.Path(sys.argv[1]), environ={}) as stack:
+with open_stack(pathlib.Path(sys.argv[1]), environ={"KFM_GRAPH": "off"}) as stack:
     print(stack.owned, stack.environment["KFM_POSTGRES_URL"], stack.environment["AWS_ENDPOINT_URL"], flush=True)
     sys.stdin.readline() if len(sys.argv) < 3 else __import__("time").sleep(float(sys.argv[2]))
 """
@@ -61,7 +62,7 @@ def test_without_the_local_extra_the_error_names_the_remedy(new_home: Path, monk
         pytest.raises(
             SettingsInvalid, match=r"needs ministack: install kfm-pipelines\[local\], or set KFM_POSTGRES_URL"
         ),
-        open_stack(new_home, environ={}),
+        open_stack(new_home, environ=WITHOUT_GRAPH),
     ):
         pass
 
@@ -69,7 +70,7 @@ def test_without_the_local_extra_the_error_names_the_remedy(new_home: Path, monk
 @pytest.mark.slow
 def test_the_owner_starts_and_stops_it_and_others_join(home: Path) -> None:
     home = home / "new" / "home"
-    with open_stack(home, environ={}) as stack:
+    with open_stack(home, environ=WITHOUT_GRAPH) as stack:
         assert stack.owned
         assert stack.environment["KFM_HOME"] == str(home)
         assert stat.S_IMODE((home / "stack.json").stat().st_mode) == 0o600
@@ -83,12 +84,12 @@ def test_the_owner_starts_and_stops_it_and_others_join(home: Path) -> None:
         assert joiner.wait(10) == 0
         with psycopg.connect(stack.environment["KFM_POSTGRES_URL"]) as connection:
             assert connection.execute("SELECT current_database()").fetchone() == ("kfm",)
-        assert {**running_services(home, environ={}), "KFM_HOME": str(home)} == stack.environment
+        assert {**running_services(home, environ=WITHOUT_GRAPH), "KFM_HOME": str(home)} == stack.environment
         assert "AWS_ENDPOINT_URL" not in running_services(home, environ={"AWS_ENDPOINT_URL": "http://elsewhere"})
         assert "AWS_ACCESS_KEY_ID" not in running_services(home, environ={"KFM_AWS": "real"})
     assert not mentioning(home)
     assert not (home / "stack.json").exists()
-    assert running_services(home, environ={}) == {}
+    assert running_services(home, environ=WITHOUT_GRAPH) == {}
 
 
 @pytest.mark.slow
@@ -102,7 +103,7 @@ def test_a_killed_owner_leaves_no_process_and_no_damage(home: Path) -> None:
     owner.kill()
     owner.wait()
     with (
-        open_stack(home, environ={}) as stack,
+        open_stack(home, environ=WITHOUT_GRAPH) as stack,
         psycopg.connect(stack.environment["KFM_POSTGRES_URL"]) as connection,
     ):
         assert stack.owned
@@ -135,7 +136,7 @@ def test_a_given_postgres_is_not_started_and_a_joiner_without_one_is_refused(new
     with open_stack(new_home, environ={"KFM_POSTGRES_URL": "postgresql://elsewhere/kfm"}) as stack:
         assert stack.environment["KFM_POSTGRES_URL"] == "postgresql://elsewhere/kfm"
         assert stack.environment["AWS_ENDPOINT_URL"].startswith("http://127.0.0.1:")
-        with pytest.raises(SettingsInvalid, match="has no KFM_POSTGRES_URL"), open_stack(new_home, environ={}):
+        with pytest.raises(SettingsInvalid, match="has no KFM_POSTGRES_URL"), open_stack(new_home, WITHOUT_GRAPH):
             pass
     assert not (new_home / "postgres").exists()
 
@@ -144,6 +145,6 @@ def test_a_given_postgres_is_not_started_and_a_joiner_without_one_is_refused(new
 def test_a_failed_start_stops_what_did_start(new_home: Path) -> None:
     (new_home / "postgres").mkdir()
     (new_home / "postgres" / "PG_VERSION").write_text("18\n")  # an invalid cluster
-    with pytest.raises(Exception, match="Postgres"), open_stack(new_home, environ={}):
+    with pytest.raises(Exception, match="Postgres"), open_stack(new_home, environ=WITHOUT_GRAPH):
         pass
     assert not mentioning(new_home)

@@ -243,16 +243,16 @@ def _event_id(one: InputFacts) -> str:
 
 
 def _authority_id(authority: str) -> str:
-    return f"kfm:authority:{_slug(authority)}"
+    return f"kfm:authority:{slug(authority)}"
 
 
 def _provider_id(provider: Provider) -> str:
-    return f"kfm:provider:{_slug(provider.name)}"
+    return f"kfm:provider:{slug(provider.name)}"
 
 
 def _policy_id(care: CareFacts) -> str:
     return f"kfm:policy:{iri(care.policy)}"
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

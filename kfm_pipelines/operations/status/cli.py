@@ -1,5 +1,6 @@
 """`kfm status`: an overview of everything, or the history of one key."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +28,7 @@ from kfm_pipelines.operations.status import tables
 from kfm_pipelines.operations.status.last_hour import display_last_hour, last_hour
 from kfm_pipelines.services import Services
 from kfm_pipelines.stages.validate.report import quarantine_locations
+from kfm_pipelines.state.outbox import Backlog, Sink, backlogs
 from kfm_pipelines.stores import Layout
 from kfm_pipelines.text import make_printable
 
@@ -57,6 +59,7 @@ def _overview_document(services: Services) -> dict[str, Any]:
         "redrives": running_redrives(services.database),
         "dead_letter_queues": [_depth_document(queue) for queue in services.dead_letter_queues],
         "dead_letters": tables.latest_dead_letters(services.database, MAX_LETTERS_DISPLAYED),
+        "sinks": _sink_documents(services),
         "inputs": _input_documents(services),
         "telemetry": last_hour(services.settings.telemetry_folder, datetime.now(UTC)),
     }
@@ -72,6 +75,22 @@ def _input_documents(services: Services) -> dict[str, dict[str, Any]]:
         except KfmError as error:
             found[name] = {"dataset": name, "warnings": [], "unknown": str(error)}
     return found
+
+
+def _sink_documents(services: Services) -> dict[str, dict[str, Any]]:
+    """Says of each sink how many keys wait for it, since when, and what was wrong with one of them."""
+    waiting = backlogs(services.database)
+    return {str(sink): _sink_document([one for one in waiting if one.sink is sink]) for sink in Sink}
+
+
+def _sink_document(waiting: Sequence[Backlog]) -> dict[str, Any]:
+    return {
+        "keys": sum(one.keys for one in waiting),
+        "failed": sum(one.failed for one in waiting),
+        "since": min((one.since for one in waiting), default=None),
+        "problem": next((one.problem for one in waiting if one.problem), None),
+        "datasets": {one.dataset: one.keys for one in waiting},
+    }
 
 
 def _queue_document(services: Services, queue: Queue) -> dict[str, Any]:
@@ -111,6 +130,7 @@ def _display_overview(document: dict[str, Any]) -> None:
         console.print(f"  published  without a gap until {format_time(one['published_until'])}")
         if one["late_held"]:
             console.print(f"  late       {one['late_held']} held; kfm late list --dataset {name}")
+    _display_sinks(document["sinks"])
     _display_inputs(document["inputs"])
     for queue in document["queues"]:
         _display_queue(queue)
@@ -125,6 +145,16 @@ def _display_overview(document: dict[str, Any]) -> None:
         about = f"{letter['letter']:>6}  {format_time(letter['at'])}  {letter['triage']}"
         console.print(f"  {about}: {make_printable(letter['reason'])}")
     display_last_hour(document["telemetry"])
+
+
+def _display_sinks(sinks: dict[str, dict[str, Any]]) -> None:
+    console.print("sinks", style="bold")
+    for name, one in sinks.items():
+        since = f" since {format_time(one['since'])}" if one["since"] else ""
+        failed = f", {one['failed']} of them failed" if one["failed"] else ""
+        console.print(f"  {name:<10} {format_count(one['keys'], 'key')} waiting{since}{failed}")
+        if one["problem"]:
+            console.print(f"             {make_printable(one['problem'])}")
 
 
 def _display_inputs(inputs: dict[str, dict[str, Any]]) -> None:

@@ -13,6 +13,7 @@ from kfm_pipelines.operations.status.objectives import (
 )
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
+from kfm_pipelines.state.outbox import Sink, backlogs
 from kfm_pipelines.telemetry.metrics.instruments import Instruments
 from kfm_pipelines.telemetry.process import best_effort
 from kfm_pipelines.watermarks import late_lane
@@ -74,6 +75,7 @@ def _emit_database_gauges(services: Services, metrics: Instruments) -> None:
     database, now = services.database, datetime.now(UTC)
     _emit_dead_letter_gauges(services, metrics)
     _emit_dataset_gauges(services, metrics, now)
+    _emit_sink_gauges(services, metrics, now)
     doubled = tables.double_applies(database, DOUBLE_APPLY_WINDOW)
     for name in services.datasets:
         metrics.set("double_applies", doubled.get(name, 0), dataset=name)
@@ -115,3 +117,13 @@ def _emit_dataset_gauges(services: Services, metrics: Instruments, now: datetime
             metrics.set("published_timestamp_seconds", published[name].timestamp(), dataset=name)
         metrics.set("late_held_events", held.get(name, 0), dataset=name)
         metrics.set("killed_timestamp_seconds", killed[name].at.timestamp() if name in killed else 0, dataset=name)
+
+
+def _emit_sink_gauges(services: Services, metrics: Instruments, now: datetime) -> None:
+    """Emits zeros too, so that an alert ends when a sink has caught up."""
+    waiting = {(one.sink, one.dataset): one for one in backlogs(services.database)}
+    for sink, name in sorted({*waiting, *((sink, name) for sink in Sink for name in services.datasets)}):
+        behind = waiting.get((sink, name))
+        lag = max(0.0, (now - behind.since).total_seconds()) if behind else 0.0
+        metrics.set("sink_keys_waiting", behind.keys if behind else 0, sink=sink, dataset=name)
+        metrics.set("sink_lag_seconds", lag, sink=sink, dataset=name)

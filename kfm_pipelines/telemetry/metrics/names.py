@@ -72,6 +72,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("freshness_target_min", "gauge", "longest allowed age of the last publication", ("dataset",), "min"),
     Metric("published_timestamp_seconds", "gauge", "time of the last publication", ("dataset",), "s"),
     Metric("killed_timestamp_seconds", "gauge", "time the dataset was killed; 0 if it is not", ("dataset",), "s"),
+    # sinks
+    Metric("sink_keys_waiting", "gauge", "published keys that a sink does not have yet", ("sink", "dataset")),
+    Metric("sink_lag_seconds", "gauge", "how long the first of these keys has waited", ("sink", "dataset"), "s"),
     # runs
     Metric("pipeline_success", "gauge", "1 if the last run succeeded, else 0", ("dataset",)),
     Metric("row_delta_pct", "gauge", "change in rows from the previous revision or window", ("dataset",), "%"),

@@ -10,8 +10,10 @@ import pytest
 
 from kfm_pipelines.local.stack import Stack
 from kfm_pipelines.producer.samples.streamflow import streamflow_table
+from kfm_pipelines.state.outbox import Sink, request
 from kfm_pipelines_tests.fixtures.aws.emulator import set_queue
 from kfm_pipelines_tests.fixtures.care.register import KEY, sites, with_reviewer
+from kfm_pipelines_tests.fixtures.graph.server import GraphServer
 from kfm_pipelines_tests.fixtures.runbook import matches, mentioned, steps_of
 from kfm_pipelines_tests.fixtures.runs import replay as replaying
 from kfm_pipelines_tests.fixtures.runs.dispatch import parquet, spoiled
@@ -276,6 +278,19 @@ def test_exhausted_retries(stack: Stack, site_template: str, tmp_path: Path) -> 
         run(site, "retry-exhaustion.md", {"KEY": site.key(0), "LETTER": newest_letter(site)}, {})
 
 
+@pytest.mark.slow
+def test_a_sink_that_is_behind(stack: Stack, site_template: str, tmp_path: Path, graph_server: GraphServer) -> None:
+    """Keys wait for a graph whose contents are lost."""
+    url = stack.environment["KFM_POSTGRES_URL"]
+    with opened_site(tmp_path / "site", url, site_template, **graph_server.environment) as site:
+        site.put(0)
+        site.work()
+        with site.services.database.transaction() as connection:
+            request(connection, [Sink.GRAPH], "usgs/streamflow", [site.key(0)])
+
+        run(site, "sinks.md", {}, {})
+
+
 def test_every_command_in_a_sentence_is_also_run() -> None:
     pages = [path.read_text() for path in sorted(RUNBOOKS.glob("*.md"))]
     commands = [step.command for page in pages for step in steps_of(page)]
@@ -298,6 +313,7 @@ def test_every_runbook_is_run() -> None:
         "red-key.md",
         "retry-exhaustion.md",
         "review.md",
+        "sinks.md",
         "telemetry.md",
         "watermark-lag.md",
     }

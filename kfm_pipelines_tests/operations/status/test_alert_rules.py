@@ -52,6 +52,7 @@ HEALTHY: Series = {
     f"watermark_lag_target_seconds{{{STREAM}}}": "25200x2000",
     f"late_held_events{{{FLOW}}}": "0x2000",
     f"killed_timestamp_seconds{{{FLOW}}}": "0x2000",
+    f'sink_lag_seconds{{sink="graph", {FLOW}}}': "40x2000",
     'telemetry_dropped_total{signal="record"}': "5x2000",
 }
 
@@ -187,6 +188,13 @@ CASES = (
         {f"late_held_events{{{FLOW}}}": "0x60 1x1900"},
         1625,
         {f"late_held_events{{{FLOW}}}": "0x60 5x1200 0x900"},
+    ),
+    Case(
+        "KfmSinkBehind",
+        "ticket",
+        {f'sink_lag_seconds{{sink="graph", {FLOW}}}': "0+60x900"},
+        75,
+        {f'sink_lag_seconds{{sink="graph", {FLOW}}}': "0+60x65 0x900"},
     ),
     Case(
         "KfmTelemetryMissing",

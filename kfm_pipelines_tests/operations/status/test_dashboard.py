@@ -132,7 +132,7 @@ def test_the_dashboard_has_its_rows_and_nothing_overlaps() -> None:
     assert document["schemaVersion"] >= 39
     assert [one["type"] for one in document["templating"]["list"]] == ["datasource"]
     rows = [panel["title"] for panel in panels() if panel["type"] == "row"]
-    assert rows == ["At a glance", "Intake", "Work", "Gates and masking", "Time", "Energy", "Telemetry"]
+    assert rows == ["At a glance", "Intake", "Work", "Gates and masking", "Time", "Energy", "Telemetry", "Sinks"]
     taken = [
         (x, y)
         for panel in panels()

@@ -17,6 +17,7 @@ from kfm_pipelines.producer.routes import sender_for_route
 from kfm_pipelines.producer.upload import FifoProducer
 from kfm_pipelines.services import Services
 from kfm_pipelines.state import kill_switch
+from kfm_pipelines.state.outbox import Sink, acknowledge, due, request
 from kfm_pipelines.telemetry.metrics.names import METRICS
 from kfm_pipelines.telemetry.metrics.reader import Totals
 from kfm_pipelines_tests.fixtures.runs.dispatch import spoiled
@@ -127,6 +128,21 @@ def test_a_killed_dataset_has_its_time(worked: Site) -> None:
     [killed] = kill_switch.killed_datasets(worked.services.database).values()
     since = emitted(worked).gauge("killed_timestamp_seconds", dataset=STREAMFLOW)
     assert since == pytest.approx(killed.at.timestamp())
+
+
+def test_a_sink_that_is_behind_is_seen_until_it_has_caught_up(worked: Site) -> None:
+    database, graph = worked.services.database, {"sink": "graph", "dataset": STREAMFLOW}
+    with database.transaction() as connection:
+        request(connection, [Sink.GRAPH], STREAMFLOW, [worked.key(0), worked.key(1)])
+    database.execute("UPDATE kfm.outbox SET at = at - interval '2 hours' WHERE key = %(key)s", {"key": worked.key(1)})
+    found = emitted(worked)
+    assert found.gauge("sink_keys_waiting", **graph) == 2
+    assert found.gauge("sink_lag_seconds", **graph) == pytest.approx(7200, abs=60)
+    assert found.gauge("sink_keys_waiting", sink="table", dataset=STREAMFLOW) == 0
+    with database.transaction() as connection:
+        acknowledge(connection, Sink.GRAPH, due(database, Sink.GRAPH, STREAMFLOW, limit=10))
+    found = emitted(worked)
+    assert (found.gauge("sink_keys_waiting", **graph), found.gauge("sink_lag_seconds", **graph)) == (0, 0)
 
 
 def test_every_declared_metric_has_a_value_after_one_round(site: Site) -> None:
