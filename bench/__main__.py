@@ -16,7 +16,6 @@ from bench.daemon.keys_per_minute import keys_per_minute_batched
 from bench.daemon.recovery import recovery_after_a_kill
 from bench.drain_rate import drain_against_bare_loop
 from bench.gates import gates_share, gates_share_of_masked, gates_share_with_suite
-from bench.sinks.graph import graph_upserts
 from bench.growth import one_worker_over_many_keys
 from bench.latency import s3_with_latency
 from bench.masking import masking_against_bare_cells, masking_memory
@@ -25,7 +24,8 @@ from bench.price import price_of_guarantees_files, price_of_guarantees_s3
 from bench.publishing import publish_cost_as_the_collection_grows
 from bench.raster import raster_against_rasterio
 from bench.replaying import a_year_replayed
-from bench.sinks.tables import share_of_the_table, table_commits_as_the_table_grows, upsert_into_a_million_rows
+from bench.sinks.graph import graph_upserts
+from bench.sinks.tables import share_of_the_sinks, table_commits_as_the_table_grows, upsert_into_a_million_rows
 from bench.telemetry import telemetry_of_a_run
 
 BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
@@ -44,7 +44,7 @@ BENCHMARKS: tuple[Callable[[Path], Measurement | list[Measurement]], ...] = (
     publish_cost_as_the_collection_grows,
     a_year_replayed,
     telemetry_of_a_run,
-    share_of_the_table,
+    share_of_the_sinks,
     upsert_into_a_million_rows,
     table_commits_as_the_table_grows,
     creation_of_a_run,

@@ -28,7 +28,7 @@ from kfm_pipelines.orchestration.dagster_internals import fork_runs
 from kfm_pipelines.orchestration.names import group_of
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.orchestration.tags import DATASET_TAG
-from kfm_pipelines.settings import resources_directory
+from kfm_pipelines.settings import has_graph, resources_directory
 from kfm_pipelines.sinks.assets import sink_assets
 from kfm_pipelines.sinks.flush import flush_due
 from kfm_pipelines.sinks.table.jobs import tables_job, tables_schedule
@@ -66,7 +66,7 @@ def build_definitions(resources: Path | None = None) -> dg.Definitions:
             for dataset in datasets.values()
             for asset in (
                 *dataset_assets(dataset, _load_published_table(folder, dataset)),
-                *sink_assets(dataset),
+                *sink_assets(dataset, has_graph=has_graph()),
                 *canary_assets(dataset),
             )
         ],

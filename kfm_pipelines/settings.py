@@ -235,6 +235,11 @@ def _graph_url(env: Mapping[str, str]) -> str | None:
     return url or None
 
 
+def has_graph(env: Mapping[str, str] = os.environ) -> bool:
+    """Whether there is a knowledge graph."""
+    return bool(env.get("KFM_GRAPH_URL"))
+
+
 def metrics_port(env: Mapping[str, str] = os.environ) -> int | None:
     return _optional_number(env, "KFM_METRICS_PORT", at_least=1, at_most=65_535)
 

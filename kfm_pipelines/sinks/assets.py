@@ -11,19 +11,21 @@ from kfm_pipelines.orchestration.names import asset_key
 from kfm_pipelines.orchestration.resource import ServicesResource
 from kfm_pipelines.services import Services
 from kfm_pipelines.sinks.flush import write_now
+from kfm_pipelines.sinks.graph import sink as graph
 from kfm_pipelines.sinks.table import check as table_check
 from kfm_pipelines.stages.assets.assets import stage_asset
 from kfm_pipelines.state.outbox import Sink
 
 MATCHES = "matches_catalog"
 MAX_EXAMPLES = 5
+MAX_COMPARED = 50  # reading all keys back would take as long as writing them
 
 Describe = Callable[[Services, Dataset], Mapping[str, Any]]
 Compare = Callable[[Services, Dataset, Sequence[str]], Mapping[str, str]]
 
 
-def sink_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
-    return [_table(dataset)] if dataset.tables else []
+def sink_assets(dataset: Dataset, *, has_graph: bool) -> list[dg.AssetsDefinition]:
+    return [*([_table(dataset)] if dataset.tables else []), *([_graph(dataset)] if has_graph else [])]
 
 
 def _table(dataset: Dataset) -> dg.AssetsDefinition:
@@ -38,6 +40,18 @@ def _describe_table(services: Services, dataset: Dataset) -> Mapping[str, Any]:
     facts = table_check.totals(services, dataset)
     known = {name: facts[name] for name in ("table", "rows", "files", "snapshots", "metadata") if name in facts}
     return known | ({"snapshot": str(facts["snapshot"])} if "snapshot" in facts else {})  # too long for a number
+
+
+def _graph(dataset: Dataset) -> dg.AssetsDefinition:
+    description = (
+        f"{dataset.title}: what is published, what it was made from, and under whose policy, in the knowledge graph. "
+        "Written from the published documents alone."
+    )
+    return _sink_asset(dataset, Sink.GRAPH, description, {"graph"}, graph.differences, _describe_graph)
+
+
+def _describe_graph(services: Services, _dataset: Dataset) -> Mapping[str, Any]:
+    return {"graph": str(services.settings.graph_url)}
 
 
 def _sink_asset(
@@ -55,7 +69,7 @@ def _sink_asset(
             dg.AssetCheckSpec(
                 MATCHES,
                 asset=asset_key(dataset, sink.value),
-                description=f"The {sink.value} has exactly what the catalog has of the keys of this run.",
+                description=f"The {sink.value} has exactly what the catalog has of {MAX_COMPARED} keys of this run, or all.",
             )
         ],
     )
@@ -69,9 +83,16 @@ def _sink_asset(
         if len(problems) < len(keys):
             facts = {"keys": len(keys) - len(problems), "waiting": len(problems), **describe(opened, dataset)}
             yield dg.MaterializeResult(metadata=facts)
-        yield _check(dataset, sink, {**_compare(compare, opened, dataset, keys), **problems}, len(keys))
+        compared = sample(keys, MAX_COMPARED)
+        yield _check(dataset, sink, {**_compare(compare, opened, dataset, compared), **problems}, len(compared))
 
     return show
+
+
+def sample(keys: Sequence[str], most: int) -> list[str]:
+    """Returns so many keys at most, evenly spaced."""
+    step = -(-len(keys) // most)
+    return list(keys[:: max(step, 1)])
 
 
 def _try_to_write(services: Services, dataset: Dataset, sink: Sink, keys: Sequence[str]) -> dict[str, str]:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import KfmError
 from kfm_pipelines.services import Services
+from kfm_pipelines.sinks.graph import sink as graph
 from kfm_pipelines.sinks.table import sink as table
+from kfm_pipelines.stages.publish.release import sinks_of
 from kfm_pipelines.state import outbox
 from kfm_pipelines.state.outbox import Sink
 
@@ -18,17 +20,17 @@ SECONDS_PER_TICK = 8.0
 
 # Makes the sink show the current state of these keys. Returns what prevented it, by key.
 Write = Callable[[Services, Dataset, Sequence[str]], dict[str, str]]
-WRITERS: dict[Sink, Write] = {Sink.TABLE: table.write}
+WRITERS: dict[Sink, Write] = {Sink.TABLE: table.write, Sink.GRAPH: graph.write}
 
 
 def flush_due(services: Services) -> list[str]:
     """A chore of the tick. Returns problems."""
     deadline = time.monotonic() + SECONDS_PER_TICK
+    waiting = ((sink, name) for sink in WRITERS for name in outbox.datasets_due(services.database, sink))
     return [
         problem
-        for sink in WRITERS
-        for name in outbox.datasets_due(services.database, sink)
-        if name in services.datasets
+        for sink, name in waiting
+        if name in services.datasets and sink in sinks_of(services.settings, services.datasets[name])
         for problem in _flush(services, services.datasets[name], sink, deadline)
     ]
 

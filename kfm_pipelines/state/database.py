@@ -3,8 +3,9 @@
 import os
 import secrets
 import select
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -240,3 +241,23 @@ def advisory_lock(connection: Connection, name: str, seconds: float) -> bool:
         connection.rollback()
         return False
     return True
+
+
+@contextmanager
+def session_lock(database: Database, name: str, seconds: float) -> Iterator[bool]:
+    """Holds the named advisory lock on a connection of its own, so for as long as needed. Yields whether it was free
+    within this time."""
+    deadline = time.monotonic() + seconds
+    with closing(database.connect()) as connection, translated_errors():
+        while not _try_lock(connection, name):
+            if time.monotonic() > deadline:
+                yield False
+                return
+            time.sleep(0.05)
+        yield True
+
+
+def _try_lock(connection: Connection, name: str) -> bool:
+    query = "SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0)) AS taken"
+    [row] = connection.execute(query, {"name": name}).fetchall()
+    return bool(row["taken"])

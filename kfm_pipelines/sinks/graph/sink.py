@@ -1,8 +1,7 @@
 """The graph as a sink of publications: shows the current state of keys, whatever it showed before."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kfm_pipelines.declarations.dataset import Dataset
@@ -10,19 +9,17 @@ from kfm_pipelines.errors import IntegrityBroken, ServiceUnavailable
 from kfm_pipelines.services import Services
 from kfm_pipelines.sinks.graph import statements
 from kfm_pipelines.sinks.graph.apply import show
-from kfm_pipelines.sinks.graph.client import Graph, GraphRefused, open_graph
-from kfm_pipelines.sinks.graph.compare import compare, read_derivations, read_present
+from kfm_pipelines.sinks.graph.client import Graph, GraphRefused, Run, open_graph
+from kfm_pipelines.sinks.graph.compare import Delta, compare, read_derivations, read_present
 from kfm_pipelines.sinks.graph.documents import read_documents
 from kfm_pipelines.sinks.graph.facts import key_facts
 from kfm_pipelines.sinks.graph.model import GraphFacts
-from kfm_pipelines.state.database import Database
+from kfm_pipelines.state.database import Database, session_lock
 from kfm_pipelines.stores import Layout
 
 CHUNK = 200  # keys whose documents are read together
 TRANSACTION_SIZE = 20_000  # nodes and relations
 LOCK_SECONDS = 10
-_LOCK = "kfm graph"
-_TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0)) AS taken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +86,9 @@ def prepare(graph: Graph) -> None:
 @contextmanager
 def only_writer(database: Database) -> Iterator[None]:
     """Lets nobody else write the graph. Raises ServiceUnavailable when another process keeps writing it."""
-    with closing(database.connect()) as connection:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while not (connection.execute(_TRY_LOCK, {"name": _LOCK}).fetchone() or {})["taken"]:
-            if time.monotonic() > deadline:
-                raise ServiceUnavailable(f"another process has been writing the graph for {LOCK_SECONDS} s")
-            time.sleep(0.05)
+    with session_lock(database, "kfm graph", LOCK_SECONDS) as taken:
+        if not taken:
+            raise ServiceUnavailable(f"another process has been writing the graph for {LOCK_SECONDS} s")
         yield
 
 
@@ -126,13 +120,20 @@ def write_facts(graph: Graph, facts: Mapping[str, GraphFacts]) -> dict[str, str]
 
 
 def _different(graph: Graph, facts: Mapping[str, GraphFacts]) -> dict[str, str]:
-    found = {}
-    for key, wanted in facts.items():
-        delta = graph.read(lambda run, key=key, wanted=wanted: compare(wanted, read_present(run, [key], wanted)))  # type: ignore[misc]
-        derived = graph.read(lambda run, key=key: read_derivations(run, [key]))  # type: ignore[misc]
-        if delta or derived:
-            found[key] = str(delta or derived)
-    return found
+    """Compares all keys at once, and each by itself only where that finds something."""
+    if not _difference(graph, list(facts), _union(facts)):
+        return {}
+    found = {key: _difference(graph, [key], wanted) for key, wanted in facts.items()}
+    return {key: str(difference) for key, difference in found.items() if difference}
+
+
+def _difference(graph: Graph, keys: Sequence[str], wanted: GraphFacts) -> Delta | None:
+    """Returns how the graph differs from what these keys contribute together."""
+
+    def read(run: Run) -> Delta | None:
+        return compare(wanted, read_present(run, keys, wanted)) or read_derivations(run, keys) or None
+
+    return graph.read(read)
 
 
 def _union(facts: Mapping[str, GraphFacts]) -> GraphFacts:
