@@ -69,7 +69,7 @@ def _sink_asset(
             dg.AssetCheckSpec(
                 MATCHES,
                 asset=asset_key(dataset, sink.value),
-                description=f"The {sink.value} has exactly what the catalog has of {MAX_COMPARED} keys of this run, or all.",
+                description=f"The {sink.value} has what the catalog has, of {MAX_COMPARED} keys of this run or all.",
             )
         ],
     )
