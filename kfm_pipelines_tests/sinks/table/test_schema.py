@@ -12,6 +12,7 @@ from kfm_pipelines.gates.schema_approval import Schema, record_approval, version
 from kfm_pipelines.settings import shipped_path
 from kfm_pipelines.sinks.flush import flush_now
 from kfm_pipelines.sinks.table import sink
+from kfm_pipelines.sinks.table.rows import rows_of_key
 from kfm_pipelines.sinks.table.schema import CELL, partition_spec
 from kfm_pipelines.state.outbox import Sink
 from kfm_pipelines_tests.fixtures.sinks import flush, publish_hours, the_table
@@ -21,11 +22,8 @@ NEW = "discharge_m3s"
 
 
 def with_new_column(*arguments: Any) -> pa.Table:
-    rows = ROWS_OF_KEY(*arguments)
+    rows = rows_of_key(*arguments)
     return rows.append_column(pa.field(NEW, pa.float64()), pa.array([1.5] * len(rows)))
-
-
-ROWS_OF_KEY = sink.rows_of_key
 
 
 @pytest.mark.slow
