@@ -14,7 +14,7 @@ from kfm_pipelines.dispatch.dispatch import Chores
 from kfm_pipelines.dispatch.plan import HISTORY_LENGTH, NON_URGENT_INTERVAL, FairScheduler, PlannedRun, RunCapacity
 from kfm_pipelines.dispatch.tables import recent_dispatches, record_dispatch, seconds_until_due
 from kfm_pipelines.inbox.drain import MAX_DRAIN_SECONDS, drain_all
-from kfm_pipelines.orchestration.dagster_internals import RUN_KEY_TAG
+from kfm_pipelines.orchestration.dagster_internals import RUN_KEY_TAG, was_interrupted
 from kfm_pipelines.orchestration.instance import open_instance
 from kfm_pipelines.orchestration.names import group_of
 from kfm_pipelines.services import Services
@@ -154,7 +154,9 @@ def _run_job(
 ) -> None:
     dataset = services.datasets[run.dataset]
     tags = {**dispatch.run_tags(dataset, run.names), **dispatch.range_tags(run.names), **EVENT_RUN_TAGS}
-    definitions.resolve_job_def(group_of(dataset)).execute_in_process(
+    result = definitions.resolve_job_def(group_of(dataset)).execute_in_process(
         instance=instance, run_id=run_id, tags={**tags, RUN_KEY_TAG: run.run_key}, raise_on_error=False
     )
     dispatch.close_finished_dispatches(instance, services)
+    if was_interrupted(result):
+        raise KeyboardInterrupt

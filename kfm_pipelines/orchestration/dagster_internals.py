@@ -17,6 +17,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.events import RunFailureReason
 from dagster._core.execution.backfill import (
     BULK_ACTION_TERMINAL_STATUSES,
     BulkActionsFilter,
@@ -69,6 +70,12 @@ def are_daemons_healthy(instance: dg.DagsterInstance, daemons: Sequence[str], he
 
     statuses = get_daemon_statuses(instance, daemons, ignore_errors=True, heartbeat_tolerance_seconds=heartbeat_seconds)
     return all(status.healthy for status in statuses.values())
+
+
+def was_interrupted(result: dg.ExecuteInProcessResult) -> bool:
+    """Whether Ctrl-C has ended the run. Dagster makes it a failure like any other and goes on."""
+    failures = [one for one in result.all_events if one.event_type is dg.DagsterEventType.RUN_FAILURE]
+    return any(one.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION for one in failures)
 
 
 def has_active_backfill(instance: dg.DagsterInstance) -> bool:

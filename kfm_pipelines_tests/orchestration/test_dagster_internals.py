@@ -4,9 +4,10 @@ import multiprocessing
 import sys
 from importlib.metadata import version
 
+import dagster as dg
 import pytest
 
-from kfm_pipelines.orchestration.dagster_internals import fork_runs
+from kfm_pipelines.orchestration.dagster_internals import fork_runs, was_interrupted
 
 CHECKED_WITH = "1.13.27"
 
@@ -21,3 +22,19 @@ def test_only_a_code_server_forks_its_runs(monkeypatch: pytest.MonkeyPatch, comm
     monkeypatch.setattr(sys, "argv", command)
     fork_runs("a.module.that.nobody.imports")
     assert multiprocessing.get_context("spawn").Process.__name__ == "SpawnProcess"
+
+
+@pytest.mark.parametrize(
+    ("error", "interrupted"), [(KeyboardInterrupt(), True), (ValueError("no"), False), (None, False)]
+)
+def test_a_run_that_ctrl_c_has_ended_is_recognised(error: BaseException | None, *, interrupted: bool) -> None:
+    @dg.op
+    def stop() -> None:
+        if error is not None:
+            raise error
+
+    @dg.job
+    def one() -> None:
+        stop()
+
+    assert was_interrupted(one.execute_in_process(raise_on_error=False)) is interrupted
