@@ -24,6 +24,7 @@ from kfm_pipelines.sinks.table import maintain, sink
 from kfm_pipelines.sinks.table.commit import commit_to, writing
 from kfm_pipelines.sinks.table.maintain import thin_out
 from kfm_pipelines.sinks.table.schema import KEY, REVISION, VERSION, WINDOW, create_table
+from kfm_pipelines.sinks.table.tables import Purpose
 from kfm_pipelines.sinks.table.warehouse import open_catalog, table_folder, table_name, warehouse_root
 from kfm_pipelines.state.transactions import KeyFacts
 
@@ -123,7 +124,7 @@ def _write(services: Services, dataset: Dataset, table: Table, numbers: Any, row
     listing = {"schema_version": 1, "keys": [{"key": key} for key in facts]}
     write_rows = partial(sink._write, facts, _rows(numbers, rows_per_key), listing)
     with writing(services, dataset):
-        return commit_to(services, dataset, table, "publication", facts, write_rows)
+        return commit_to(services, dataset, table, Purpose("bench", facts), write_rows)
 
 
 def _rows(numbers: Any, rows_per_key: int) -> pa.Table:

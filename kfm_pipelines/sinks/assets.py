@@ -77,7 +77,7 @@ def _sink_asset(
         context: dg.AssetExecutionContext, services: ServicesResource
     ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
         opened, keys = services.open(), list(context.partition_keys)
-        problems = _try_to_write(opened, dataset, sink, keys)
+        problems = _try_to_write(opened, dataset, sink, keys, f"run_{context.run.run_id}")
         for key, problem in list(problems.items())[:MAX_EXAMPLES]:
             context.log.warning("%s waits for the %s: %s; a later tick retries", key, sink, problem)
         if len(problems) < len(keys):
@@ -95,9 +95,9 @@ def sample(keys: Sequence[str], most: int) -> list[str]:
     return list(keys[:: max(step, 1)])
 
 
-def _try_to_write(services: Services, dataset: Dataset, sink: Sink, keys: Sequence[str]) -> dict[str, str]:
+def _try_to_write(services: Services, dataset: Dataset, sink: Sink, keys: Sequence[str], writer: str) -> dict[str, str]:
     try:
-        return write_now(services, dataset, sink, keys)
+        return write_now(services, dataset, sink, keys, writer)
     except KfmError as error:  # the outbox has them
         return dict.fromkeys(keys, str(error))
 

@@ -18,9 +18,13 @@ log = logging.getLogger(__name__)
 KEYS_AT_ONCE = 200
 SECONDS_PER_TICK = 8.0
 
-# Makes the sink show the current state of these keys. Returns what prevented it, by key.
-Write = Callable[[Services, Dataset, Sequence[str]], dict[str, str]]
-WRITERS: dict[Sink, Write] = {Sink.TABLE: table.write, Sink.GRAPH: graph.write}
+# Makes the sink show the current state of these keys, for the writer of this name. Returns what prevented it, by key.
+Write = Callable[[Services, Dataset, Sequence[str], str], dict[str, str]]
+WRITERS: dict[Sink, Write] = {
+    Sink.TABLE: table.write,
+    Sink.GRAPH: lambda services, dataset, keys, _: graph.write(services, dataset, keys),
+}
+TICK = "tick"
 
 
 def flush_due(services: Services) -> list[str]:
@@ -47,7 +51,7 @@ def _flush(services: Services, dataset: Dataset, sink: Sink, deadline: float) ->
         if not changes:
             break
         try:
-            problems = _write(services, dataset, sink, list(changes), changes)
+            problems = _write(services, dataset, sink, list(changes), changes, TICK)
         except KfmError as error:
             return [f"the {sink} of {dataset.dataset} could not be written: {error}"]
         if problems:
@@ -57,18 +61,20 @@ def _flush(services: Services, dataset: Dataset, sink: Sink, deadline: float) ->
     return []
 
 
-def write_now(services: Services, dataset: Dataset, sink: Sink, keys: Sequence[str]) -> dict[str, str]:
+def write_now(
+    services: Services, dataset: Dataset, sink: Sink, keys: Sequence[str], writer: str = TICK
+) -> dict[str, str]:
     """Makes the sink show the current state of these keys, whether the outbox asks for them or not. Returns what
     prevented it, by key; the outbox has those again."""
     changes = outbox.due(services.database, sink, dataset.dataset, keys=keys, limit=len(keys))
-    return _write(services, dataset, sink, keys, changes)
+    return _write(services, dataset, sink, keys, changes, writer)
 
 
 def _write(
-    services: Services, dataset: Dataset, sink: Sink, keys: Sequence[str], changes: Mapping[str, int]
+    services: Services, dataset: Dataset, sink: Sink, keys: Sequence[str], changes: Mapping[str, int], writer: str
 ) -> dict[str, str]:
     try:
-        problems = WRITERS[sink](services, dataset, keys)
+        problems = WRITERS[sink](services, dataset, keys, writer)
     except Exception as error:
         log.debug("the %s of %s could not be written", sink, dataset.dataset, exc_info=True)
         problems = dict.fromkeys(keys, str(error) or type(error).__name__)

@@ -7,7 +7,7 @@ here.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -17,10 +17,9 @@ from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.services import Services
 from kfm_pipelines.sinks.table import tables as log
 from kfm_pipelines.sinks.table.clean import files_of, remove_unreferenced
-from kfm_pipelines.sinks.table.tables import TableCommit
+from kfm_pipelines.sinks.table.tables import Purpose, TableCommit
 from kfm_pipelines.sinks.table.warehouse import load_table, open_catalog, translated_errors, write_version_hint
 from kfm_pipelines.state.database import advisory_lock
-from kfm_pipelines.state.transactions import KeyFacts
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -63,14 +62,12 @@ def recover(services: Services, dataset: Dataset, only: TableCommit | None = Non
             log.end(services.database, commit, "abandoned")
 
 
-def commit_to(
-    services: Services, dataset: Dataset, table: "Table", kind: str, keys: Mapping[str, KeyFacts], write: Write
-) -> "Table":
+def commit_to(services: Services, dataset: Dataset, table: "Table", purpose: Purpose, write: Write) -> "Table":
     """Publishes what `write` writes. Others that commit to the same table meanwhile make it start again."""
     from pyiceberg.exceptions import CommitFailedException, ValidationException
 
     for attempt in range(ATTEMPTS):
-        commit = log.begin(services.database, dataset.dataset, kind, _first_snapshot(table), keys)
+        commit = log.begin(services.database, dataset.dataset, purpose, _first_snapshot(table))
         try:
             _publish(services, table, commit, write)
         except (CommitFailedException, ValidationException, ValueError) as error:

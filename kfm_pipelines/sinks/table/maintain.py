@@ -16,6 +16,7 @@ from kfm_pipelines.sinks.table.clean import remove_orphans, remove_snapshots
 from kfm_pipelines.sinks.table.commit import commit_to, writing
 from kfm_pipelines.sinks.table.rows import digest_of_rows
 from kfm_pipelines.sinks.table.schema import KEY, WINDOW, period_of
+from kfm_pipelines.sinks.table.tables import Purpose
 from kfm_pipelines.sinks.table.warehouse import load_table
 from kfm_pipelines.text import make_printable
 
@@ -71,7 +72,7 @@ def maintain(services: Services, dataset: Dataset) -> Upkeep:
     compacted = [one for one in periods if one.rows <= MAX_ROWS]
     for one in compacted:
         with writing(services, dataset):
-            commit_to(services, dataset, table.refresh(), "compaction", {}, partial(_rewrite, one))
+            commit_to(services, dataset, table.refresh(), Purpose("compaction"), partial(_rewrite, one))
     with writing(services, dataset):
         expired = _expire(services, table.refresh(), dataset.tables.history_days)
         removed = len(remove_orphans(services, dataset, table.refresh()))

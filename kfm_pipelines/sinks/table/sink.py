@@ -20,7 +20,7 @@ from kfm_pipelines.sinks.table.forget import forget_withdrawn
 from kfm_pipelines.sinks.table.maintain import thin_out
 from kfm_pipelines.sinks.table.rows import digest_of_rows, is_exempted, rows_of, rows_of_key
 from kfm_pipelines.sinks.table.schema import create_table, evolve
-from kfm_pipelines.sinks.table.tables import TableRevision, latest_revisions
+from kfm_pipelines.sinks.table.tables import Purpose, TableRevision, latest_revisions
 from kfm_pipelines.sinks.table.warehouse import (
     load_table,
     open_catalog,
@@ -66,8 +66,9 @@ class KeyRows:
         }
 
 
-def write(services: Services, dataset: Dataset, keys: Sequence[str]) -> dict[str, str]:
-    """Makes the table show the current revision of each key. Returns what prevented it, by key."""
+def write(services: Services, dataset: Dataset, keys: Sequence[str], writer: str) -> dict[str, str]:
+    """Makes the table show the current revision of each key. Returns what prevented it, by key. Branches have the name
+    of the writer."""
     with writing(services, dataset):
         facts = _current_facts(services, keys)
         latest = latest_revisions(services.database, keys)
@@ -77,7 +78,7 @@ def write(services: Services, dataset: Dataset, keys: Sequence[str]) -> dict[str
         for chunk in _chunks(stale):
             ready = _read_allowed(services, dataset, chunk, problems)
             if ready:
-                table = _publish(services, dataset, table, ready)
+                table = _publish(services, dataset, table, ready, writer)
         forget_withdrawn(services, dataset, _withdrawn(services, facts))
         if table is not None:
             thin_out(table.refresh())
@@ -146,7 +147,9 @@ def _read_key(dataset: Dataset, facts: KeyFacts, item: bytes | None, data: bytes
     return KeyRows(facts, document, None if is_exempted(document) else rows_of_key(dataset, facts, data))
 
 
-def _publish(services: Services, dataset: Dataset, table: "Table | None", ready: Mapping[str, KeyRows]) -> "Table":
+def _publish(
+    services: Services, dataset: Dataset, table: "Table | None", ready: Mapping[str, KeyRows], writer: str
+) -> "Table":
     import pyarrow as pa
 
     with translated_errors():
@@ -160,7 +163,7 @@ def _publish(services: Services, dataset: Dataset, table: "Table | None", ready:
         facts = {key: one.facts for key, one in ready.items()}
         listing = _listing(services, dataset, table, ready)
         write_rows = partial(_write, facts, rows, listing)
-        return commit_to(services, dataset, table, "publication", facts, write_rows)
+        return commit_to(services, dataset, table, Purpose(writer, facts), write_rows)
 
 
 def _listing(services: Services, dataset: Dataset, table: "Table", ready: Mapping[str, KeyRows]) -> dict[str, Any]:

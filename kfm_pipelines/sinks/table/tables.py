@@ -1,12 +1,20 @@
 """The write-ahead log of the tables. A commit is on a branch of its own until it is audited and published."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import uuid4
 
 from kfm_pipelines.state.database import Connection, Database
 from kfm_pipelines.state.transactions import KeyFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """Who makes a commit, and of which keys; without any it puts files together."""
+
+    writer: str
+    keys: Mapping[str, KeyFacts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +36,14 @@ class TableRevision:
     ended: datetime
 
 
-def begin(database: Database, dataset: str, kind: str, base: int, keys: Mapping[str, KeyFacts]) -> TableCommit:
-    branch = f"kfm_{uuid4().hex}"
+def begin(database: Database, dataset: str, purpose: Purpose, base: int) -> TableCommit:
+    branch, keys = f"{purpose.writer}_{uuid4().hex[:12]}", purpose.keys
     with database.transaction() as connection:
         statement = """
             INSERT INTO kfm.table_commits (dataset, branch, kind, base)
             VALUES (%(dataset)s, %(branch)s, %(kind)s, %(base)s) RETURNING id
         """
+        kind = "publication" if keys else "compaction"
         values = {"dataset": dataset, "branch": branch, "kind": kind, "base": base}
         [row] = connection.execute(statement, values).fetchall()
         current = [facts.current for facts in keys.values()]

@@ -8,9 +8,11 @@ from datetime import UTC, date, datetime
 import pyarrow as pa
 import pytest
 
+from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.errors import IntegrityBroken
 from kfm_pipelines.sinks.flush import flush_due, flush_now
 from kfm_pipelines.sinks.table import sink
+from kfm_pipelines.sinks.table.check import differences
 from kfm_pipelines.sinks.table.clean import KEYS_FILE
 from kfm_pipelines.sinks.table.rows import digest_of_rows
 from kfm_pipelines.sinks.table.schema import KEY, REVISION
@@ -38,6 +40,10 @@ def test_a_run_writes_its_keys_into_the_table(site: Site) -> None:
     assert site.work()["published"] == 3
     assert_table_is_catalog(site, [site.key(hour) for hour in range(3)])
     assert list(the_table(site).refs()) == ["main", f"{site.services.today():%Y-%m-%d}"]
+    [run] = site.fetch("SELECT DISTINCT run_id FROM kfm.revisions")
+    [commit] = site.fetch("SELECT branch, kind, outcome FROM kfm.table_commits")
+    assert commit["branch"].startswith(f"run_{run['run_id']}_")
+    assert (commit["kind"], commit["outcome"]) == ("publication", "published")
 
 
 def test_a_revision_replaces_the_rows_of_its_key_only(site: Site) -> None:
@@ -102,7 +108,7 @@ def test_what_the_table_has_is_not_written_again(site: Site) -> None:
     keys = publish_hours(site, range(2))
     flush(site)
     before = the_table(site).metadata_location
-    assert sink.write(site.services, site.dataset, keys) == {}
+    assert sink.write(site.services, site.dataset, keys, "test") == {}
     assert the_table(site).metadata_location == before
 
 
@@ -127,7 +133,7 @@ def test_a_key_that_is_published_while_it_is_written_stays_in_the_outbox(
         written(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(sink, "_write", overtaken)
-    assert sink.write(site.services, site.dataset, [key]) == {}
+    assert sink.write(site.services, site.dataset, [key], "test") == {}
     assert len(site.fetch("SELECT * FROM kfm.outbox")) == 1
     flush(site)
     assert_table_is_catalog(site, [key])
@@ -138,12 +144,23 @@ def test_a_key_that_is_not_published_any_more_leaves_the_table(site: Site, monke
     flush(site)
     monkeypatch.setattr(sink, "current_revisions", lambda connection, keys: {})
     monkeypatch.setattr(sink, "load_facts", load_without_revisions)
-    assert sink.write(site.services, site.dataset, [keys[0]]) == {}
+    assert sink.write(site.services, site.dataset, [keys[0]], "test") == {}
     assert keys_in(the_table(site)) == {keys[1]: 68}
 
 
 def load_without_revisions(database: Database, txns: Mapping[str, int]) -> dict[str, KeyFacts]:
     return {key: replace(facts, current=None) for key, facts in load_facts(database, txns).items()}
+
+
+def test_a_key_whose_objects_are_deleted_has_no_rows(site: Site) -> None:
+    put, keys = site.put(0), [site.key(0), site.key(1)]
+    site.put(1)
+    assert site.work()["published"] == 2
+    s3_client().delete_object(Bucket=site.bucket, Key=put.object_key)
+    assert site.work()["published"] == 1
+    assert keys_in(the_table(site)) == {keys[1]: 68}
+    assert differences(site.services, site.dataset, keys) == {}
+    assert site.fetch("SELECT * FROM kfm.outbox") == []
 
 
 @pytest.mark.parametrize("gate", ["schema", "care"])
