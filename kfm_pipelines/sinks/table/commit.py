@@ -31,7 +31,7 @@ LOCK_SECONDS = 30.0
 # Of the error of pyiceberg when another branch was written to meanwhile.
 _OUT_OF_SEQUENCE = "older than last sequence number"
 
-# Writes to the branch, and raises unless what it finds there is right.
+# Writes to the branch by this table, which then is as it left it, and raises unless what it finds there is right.
 Write = Callable[["Table", str], None]
 
 
@@ -102,7 +102,6 @@ def _publish(services: Services, table: "Table", commit: TableCommit, write: Wri
     catalog.commit_table(table, (same_table, is_new), (begin,))
     table.refresh()
     write(table, branch)
-    table.refresh()
     staged = table.refs().get(branch)
     if staged is None or not _descends(table, staged.snapshot_id, base):
         raise ServiceUnavailable("another process has undone this commit")

@@ -81,7 +81,7 @@ def write(services: Services, dataset: Dataset, keys: Sequence[str], writer: str
                 table = _publish(services, dataset, table, ready, writer)
         forget_withdrawn(services, dataset, _withdrawn(services, facts))
         if table is not None:
-            thin_out(table.refresh())
+            thin_out(table)
         return problems
 
 
@@ -201,7 +201,7 @@ def _write(
         table.delete(matching, snapshot_properties=summary, branch=branch)
     else:
         table.overwrite(rows, overwrite_filter=matching, snapshot_properties=summary, branch=branch)
-    audit(table.refresh(), branch, facts, rows)
+    audit(table, branch, facts, rows)
 
 
 def audit(table: "Table", branch: str, facts: Mapping[str, KeyFacts], rows: "pa.Table | None") -> None:

@@ -115,3 +115,13 @@ def forget_commits(database: Database, dataset: str, days: int) -> int:
                   WHERE l.key = k.key AND l.commit_id > k.commit_id AND d.outcome = 'published')))
     """
     return database.execute(statement, {"dataset": dataset, "days": days})
+
+
+def metadata_location(database: Database, catalog: str, namespace: str, name: str) -> str | None:
+    """Returns where the current metadata of a table is, from the catalog itself."""
+    query = """
+        SELECT metadata_location FROM iceberg.iceberg_tables
+        WHERE catalog_name = %(catalog)s AND table_namespace = %(namespace)s AND table_name = %(name)s
+    """
+    rows = database.fetch(query, {"catalog": catalog, "namespace": namespace, "name": name})
+    return rows[0]["metadata_location"] if rows else None

@@ -11,6 +11,7 @@ from kfm_pipelines.declarations.dataset import Dataset
 from kfm_pipelines.errors import ServiceUnavailable
 from kfm_pipelines.services import Services
 from kfm_pipelines.settings import with_driver
+from kfm_pipelines.sinks.table.tables import metadata_location
 from kfm_pipelines.stores import Store, read_if_exists
 from kfm_pipelines.stores.layout import TABLES
 
@@ -76,9 +77,9 @@ def version_hint(pipeline: str) -> str:
 
 
 def write_version_hint(services: Services, dataset: Dataset) -> None:
-    table = load_table(services, dataset)
-    if table is not None:
-        name = table.metadata_location.rsplit("/", 1)[-1].encode()
+    location = metadata_location(services.database, CATALOG, *table_name(dataset))
+    if location is not None:
+        name = location.rsplit("/", 1)[-1].encode()
         if read_if_exists(services.store, version_hint(dataset.pipeline)) != name:
             services.store.write(version_hint(dataset.pipeline), name)
 
