@@ -46,16 +46,18 @@ def request(connection: Connection, sinks: Collection[Sink], dataset: str, keys:
     connection.execute(statement, {"sinks": list(sinks), "dataset": dataset, "keys": list(keys)})
 
 
-def request_all_published(database: Database, sink: Sink, dataset: str) -> int:
-    """Asks for every published key of the dataset. Returns their number."""
+def request_all_published(database: Database, sink: Sink, dataset: str, *, but: Collection[str] = ()) -> int:
+    """Asks for every published key of the dataset but these. Returns their number."""
     statement = """
         INSERT INTO kfm.outbox AS waiting (sink, dataset, key)
         SELECT %(sink)s, %(dataset)s, k.key FROM kfm.keys k
-        WHERE k.dataset = %(dataset)s AND EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key) ORDER BY k.key
+        WHERE k.dataset = %(dataset)s AND EXISTS (SELECT FROM kfm.revisions r WHERE r.key = k.key)
+          AND NOT k.key = ANY(%(but)s)
+        ORDER BY k.key
         ON CONFLICT (sink, key) DO UPDATE SET
             dataset = excluded.dataset, change = excluded.change, due = excluded.due, attempts = 0, problem = NULL
     """
-    return database.execute(statement, {"sink": sink, "dataset": dataset})
+    return database.execute(statement, {"sink": sink, "dataset": dataset, "but": list(but)})
 
 
 def due(

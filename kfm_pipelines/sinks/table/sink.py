@@ -30,6 +30,8 @@ from kfm_pipelines.sinks.table.warehouse import (
     warehouse_root,
 )
 from kfm_pipelines.stages.publish.release import staged_release
+from kfm_pipelines.state import outbox
+from kfm_pipelines.state.outbox import Sink
 from kfm_pipelines.state.transactions import KeyFacts, current_revisions, load_facts
 from kfm_pipelines.state.verdicts import require_green
 from kfm_pipelines.stores import Layout
@@ -75,6 +77,8 @@ def write(services: Services, dataset: Dataset, keys: Sequence[str], writer: str
         stale = {key: one for key, one in facts.items() if not _is_in_table(one, latest.get(key))}
         problems: dict[str, str] = {}
         table = load_table(services, dataset)
+        if table is None:  # what was published before it was declared
+            outbox.request_all_published(services.database, Sink.TABLE, dataset.dataset, but=keys)
         for chunk in _chunks(stale):
             ready = _read_allowed(services, dataset, chunk, problems)
             if ready:

@@ -121,6 +121,15 @@ def test_the_next_tick_writes_what_a_run_could_not(site: Site) -> None:
     assert_table_is_catalog(site, keys)
 
 
+def test_what_was_published_before_there_was_a_table_follows(site: Site) -> None:
+    keys = publish_hours(site, range(3))
+    site.services.database.execute("DELETE FROM kfm.outbox")  # as if the table had been declared now
+    keys += publish_hours(site, [3])
+    flush(site)
+    flush(site)
+    assert_table_is_catalog(site, keys)
+
+
 def test_a_key_that_is_published_while_it_is_written_stays_in_the_outbox(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
