@@ -10,13 +10,15 @@ from kfm_pipelines.errors import KfmError
 from kfm_pipelines.services import Services
 from kfm_pipelines.sinks.graph import sink as graph
 from kfm_pipelines.sinks.table import sink as table
+from kfm_pipelines.sinks.table.sink import TICK
 from kfm_pipelines.stages.publish.release import sinks_of
 from kfm_pipelines.state import outbox
 from kfm_pipelines.state.outbox import Sink
 
 log = logging.getLogger(__name__)
 KEYS_AT_ONCE = 200
-SECONDS_PER_TICK = 8.0
+KEYS_AT_ONCE_IN_A_TICK = 50  # it must not take long
+SECONDS_PER_TICK = 5.0
 
 # Makes the sink show the current state of these keys, for the writer of this name. Returns what prevented it, by key.
 Write = Callable[[Services, Dataset, Sequence[str], str], dict[str, str]]
@@ -24,30 +26,33 @@ WRITERS: dict[Sink, Write] = {
     Sink.TABLE: table.write,
     Sink.GRAPH: lambda services, dataset, keys, _: graph.write(services, dataset, keys),
 }
-TICK = "tick"
 
 
 def flush_due(services: Services) -> list[str]:
     """A chore of the tick. Returns problems."""
     deadline = time.monotonic() + SECONDS_PER_TICK
-    waiting = ((sink, name) for sink in WRITERS for name in outbox.datasets_due(services.database, sink))
-    return [
-        problem
-        for sink, name in waiting
-        if name in services.datasets and sink in sinks_of(services.settings, services.datasets[name])
-        for problem in _flush(services, services.datasets[name], sink, deadline)
-    ]
+    problems: list[str] = []
+    for sink in WRITERS:
+        for name in outbox.datasets_due(services.database, sink):
+            if name not in services.datasets:
+                continue
+            dataset = services.datasets[name]
+            if sink in sinks_of(services.settings, dataset):
+                problems += _flush(services, dataset, sink, KEYS_AT_ONCE_IN_A_TICK, deadline)
+            elif sink is Sink.TABLE:  # the dataset has none any more
+                outbox.forget(services.database, sink, name)
+    return problems
 
 
 def flush_now(services: Services, dataset: Dataset, sink: Sink) -> list[str]:
     """Writes all that is asked for of a dataset, due or not. Returns problems."""
     outbox.make_due(services.database, sink, dataset.dataset)
-    return _flush(services, dataset, sink, math.inf)
+    return _flush(services, dataset, sink, KEYS_AT_ONCE, math.inf)
 
 
-def _flush(services: Services, dataset: Dataset, sink: Sink, deadline: float) -> list[str]:
+def _flush(services: Services, dataset: Dataset, sink: Sink, limit: int, deadline: float) -> list[str]:
     while time.monotonic() < deadline:
-        changes = outbox.due(services.database, sink, dataset.dataset, limit=KEYS_AT_ONCE)
+        changes = outbox.due(services.database, sink, dataset.dataset, limit=limit)
         if not changes:
             break
         try:

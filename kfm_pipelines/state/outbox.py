@@ -108,6 +108,12 @@ def make_due(database: Database, sink: Sink, dataset: str) -> None:
     database.execute(statement, {"sink": sink, "dataset": dataset})
 
 
+def forget(database: Database, sink: Sink, dataset: str) -> None:
+    """Removes what is asked of a sink that does not show the dataset any more."""
+    statement = "DELETE FROM kfm.outbox WHERE sink = %(sink)s AND dataset = %(dataset)s"
+    database.execute(statement, {"sink": sink, "dataset": dataset})
+
+
 def datasets_due(database: Database, sink: Sink) -> list[str]:
     query = (
         "SELECT DISTINCT dataset FROM kfm.outbox WHERE sink = %(sink)s AND due <= clock_timestamp() ORDER BY dataset"

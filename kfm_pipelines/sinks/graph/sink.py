@@ -19,7 +19,7 @@ from kfm_pipelines.stores import Layout
 
 CHUNK = 200  # keys whose documents are read together
 TRANSACTION_SIZE = 20_000  # nodes and relations
-LOCK_SECONDS = 10
+LOCK_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)

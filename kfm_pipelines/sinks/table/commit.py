@@ -36,11 +36,11 @@ Write = Callable[["Table", str], None]
 
 
 @contextmanager
-def writing(services: Services, dataset: Dataset) -> Iterator[None]:
+def writing(services: Services, dataset: Dataset, lock_seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Makes this process the only writer of the table, and ends what a stopped one has left. Postgres ends the lock of
     a process that vanishes, and after two minutes that of one that hangs."""
     with services.database.transaction() as connection:
-        if not advisory_lock(connection, f"kfm table {dataset.dataset}", LOCK_SECONDS):
+        if not advisory_lock(connection, f"kfm table {dataset.dataset}", lock_seconds):
             raise ServiceUnavailable(f"the table of {dataset.dataset} is being written by another process")
         with translated_errors():
             recover(services, dataset)

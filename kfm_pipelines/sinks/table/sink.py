@@ -15,7 +15,7 @@ from kfm_pipelines.gates import RELEASE_GATES, TABLE_GATES
 from kfm_pipelines.gates.schema_approval import versions_of
 from kfm_pipelines.services import Services
 from kfm_pipelines.sinks.table.clean import KEYS_FILE
-from kfm_pipelines.sinks.table.commit import commit_to, writing
+from kfm_pipelines.sinks.table.commit import LOCK_SECONDS, commit_to, writing
 from kfm_pipelines.sinks.table.forget import forget_withdrawn
 from kfm_pipelines.sinks.table.maintain import thin_out
 from kfm_pipelines.sinks.table.rows import digest_of_rows, is_exempted, rows_of, rows_of_key
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 ROWS_PER_COMMIT = 2_000_000
+TICK = "tick"  # the writer of what no run has written
+TICK_LOCK_SECONDS = 2.0
 LISTED_KEYS = 5  # in a snapshot's summary, which every later version of the table's metadata repeats
 
 
@@ -71,7 +73,7 @@ class KeyRows:
 def write(services: Services, dataset: Dataset, keys: Sequence[str], writer: str) -> dict[str, str]:
     """Makes the table show the current revision of each key. Returns what prevented it, by key. Branches have the name
     of the writer."""
-    with writing(services, dataset):
+    with writing(services, dataset, lock_seconds=TICK_LOCK_SECONDS if writer == TICK else LOCK_SECONDS):
         facts = _current_facts(services, keys)
         latest = latest_revisions(services.database, keys)
         stale = {key: one for key, one in facts.items() if not _is_in_table(one, latest.get(key))}

@@ -10,6 +10,7 @@ import pytest
 
 from kfm_pipelines.aws.clients import s3_client
 from kfm_pipelines.errors import IntegrityBroken
+from kfm_pipelines.services import Services
 from kfm_pipelines.sinks.flush import flush_due, flush_now
 from kfm_pipelines.sinks.table import sink
 from kfm_pipelines.sinks.table.check import differences
@@ -21,6 +22,7 @@ from kfm_pipelines.state.database import Database
 from kfm_pipelines.state.outbox import Sink
 from kfm_pipelines.state.transactions import KeyFacts, load_facts
 from kfm_pipelines.stores import Layout
+from kfm_pipelines_tests.fixtures.declarations import change
 from kfm_pipelines_tests.fixtures.sinks import (
     assert_table_is_catalog,
     flush,
@@ -119,6 +121,16 @@ def test_the_next_tick_writes_what_a_run_could_not(site: Site) -> None:
     site.services.database.execute("UPDATE kfm.outbox SET due = clock_timestamp()")
     assert flush_due(site.services) == []
     assert_table_is_catalog(site, keys)
+
+
+def test_a_table_that_is_not_declared_any_more_is_not_behind(site: Site) -> None:
+    publish_hours(site, [0])
+    site.services.database.execute("UPDATE kfm.outbox SET due = clock_timestamp()")
+    change(site.services.settings.resources / "datasets" / "usgs-streamflow.yaml", tables=None)
+    later = Services(site.services.settings)
+    assert flush_due(later) == []
+    assert site.fetch("SELECT * FROM kfm.outbox") == []
+    later.close()
 
 
 def test_what_was_published_before_there_was_a_table_follows(site: Site) -> None:
