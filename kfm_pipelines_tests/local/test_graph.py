@@ -59,7 +59,8 @@ def test_it_is_part_of_the_stack_and_keeps_its_data(new_home: Path) -> None:
 
 def _addresses(home: Path) -> set[str]:
     """Returns where the processes of the graph listen."""
-    servers = [one for one in psutil.process_iter() if str(home / "graph") in one.cmdline()]
+    running = psutil.process_iter(["cmdline"])
+    servers = [one for one in running if str(home / "graph") in (one.info["cmdline"] or [])]
     listening = [at for one in servers for at in one.net_connections("inet") if at.status == psutil.CONN_LISTEN]
     return {at.laddr.ip.removeprefix("::ffff:") for at in listening}
 
