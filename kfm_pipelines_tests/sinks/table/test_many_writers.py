@@ -53,7 +53,7 @@ def test_sixteen_runs_and_an_upkeep_at_once(site: Site, monkeypatch: pytest.Monk
     assert write_now(site.services, site.dataset, Sink.TABLE, keys[2:4]) == {}
 
     def write(key: str) -> Callable[[Services], object]:
-        return lambda services: write_now(services, site.dataset, Sink.TABLE, [key])
+        return lambda services: write_now(services, site.dataset, Sink.TABLE, [key], "run")
 
     found = all_at_once(
         site, [*(write(key) for key in keys), lambda services: maintain.maintain(services, site.dataset)]
@@ -70,7 +70,7 @@ def test_conflicts_with_writers_that_take_no_lock_are_retried(site: Site, monkey
     monkeypatch.setattr(commit, "recover", only_own(commit.recover))
 
     def write(key: str) -> Callable[[Services], object]:
-        return lambda services: write_now(services, site.dataset, Sink.TABLE, [key])
+        return lambda services: write_now(services, site.dataset, Sink.TABLE, [key], "run")
 
     all_at_once(site, [write(key) for key in keys[1:]])
     monkeypatch.undo()
