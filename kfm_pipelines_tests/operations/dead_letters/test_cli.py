@@ -7,6 +7,7 @@ import pytest
 
 from kfm_pipelines_tests.fixtures.runs.letters import messages_in, refusing, too_large, work_directly
 from kfm_pipelines_tests.fixtures.sites.command import CommandResult, kfm, run_kfm
+from kfm_pipelines_tests.fixtures.sites.processes import eventually
 from kfm_pipelines_tests.fixtures.sites.site import Site
 
 # A colour, a bell, the one-byte form of ESC [, a text that runs backwards, and what rich would take for markup.
@@ -87,6 +88,7 @@ def test_a_refusal_is_one_sentence_and_an_exit_code(
 def test_a_dry_run_changes_nothing_and_describes_the_real_run(site: Site) -> None:
     queue, fifo = site.services.queue, site.services.intakes[2].queue
     site.put(0, data=b"no parquet")
+    assert eventually(lambda: queue.depth().waiting == 1)
     work_directly(site.services)
     queue.send("plain rubbish", {"origin": "here", "also": "there"})
     fifo.send("rubbish in a group", {"origin": "here"}, group="one")
