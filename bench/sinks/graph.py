@@ -20,7 +20,7 @@ from kfm_pipelines.stores import Layout, open_store
 from kfm_pipelines_tests.fixtures.catalog.release import FACTS, STREAMFLOW
 from kfm_pipelines_tests.fixtures.graph.handmade_catalog import HandmadeCatalog, digest, source
 
-FEW, MANY = 1_000, 20_000
+FEW, MANY = 1_000, 100_000
 PROMISED = 5_000
 OBJECT = source(f"{FACTS.key}.parquet")
 OWN = ("2025-12-04T00Z", digest(FACTS.key), OBJECT.event)  # what differs from key to key
