@@ -52,7 +52,7 @@ def test_another_run_takes_over_within_half_a_minute(patient: Site, number: sign
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
 
 
 def owners(site: Site) -> set[str]:
